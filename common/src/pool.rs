@@ -90,8 +90,8 @@ impl PoolSpec {
     }
 }
 
-/// Who may hold CPU, memory and storage of hosts with GPUs beyond what its own GPUs carry. Each GPU carries the same part
-/// of its host's.
+/// Steps that may hold CPU, memory and storage of hosts with GPUs beyond what their own GPUs carry. Each GPU carries the
+/// same part of its host's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -433,7 +433,7 @@ fn split(line: &[u8]) -> Option<(u8, &[u8])> {
 }
 
 /// Creates a temporary file beside `path`, readable by its owner alone, which is renamed once it is complete.
-pub(crate) fn beside(path: &Path) -> Result<(File, PathBuf), BackupError> {
+pub(crate) fn draft_beside(path: &Path) -> Result<(File, PathBuf), BackupError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let draft = path.with_file_name(name);

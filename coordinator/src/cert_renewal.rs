@@ -51,7 +51,7 @@ pub(crate) async fn keep(
     let terms = issuance.terms().clone();
     let mut seen = CertificateFiles::look(&terms);
     let mut written = BTreeMap::new();
-    let mut told = String::new();
+    let mut last_error = String::new();
     let mut told_of_http = String::new();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -59,15 +59,18 @@ pub(crate) async fn keep(
         looks.tick().await;
         if let Err(why) = renew(&terms) {
             tell_once(
-                &mut told,
+                &mut last_error,
                 &format!("the coordinator's certificate is not renewed: {why}"),
             );
         }
         let now = CertificateFiles::look(&terms);
         if now != seen {
             match take_over(&listener, &issuance) {
-                Ok(()) => told.clear(),
-                Err(why) => tell_once(&mut told, &format!("new certificates are not used: {why}")),
+                Ok(()) => last_error.clear(),
+                Err(why) => tell_once(
+                    &mut last_error,
+                    &format!("new certificates are not used: {why}"),
+                ),
             }
             seen = now;
         }
@@ -78,15 +81,15 @@ pub(crate) async fn keep(
     }
 }
 
-fn keep_http(http: &mut HttpCertificate, told: &mut String) {
+fn keep_http(http: &mut HttpCertificate, last_error: &mut String) {
     match http.keep() {
         Ok(true) => {
-            told.clear();
+            last_error.clear();
             tracing::info!("callers of the API are shown a new certificate");
         }
         Ok(false) => {}
         Err(why) => tell_once(
-            told,
+            last_error,
             &format!(
                 "the API's certificate stays as it is: {}",
                 error_chain(&why)
@@ -95,10 +98,10 @@ fn keep_http(http: &mut HttpCertificate, told: &mut String) {
     }
 }
 
-fn tell_once(told: &mut String, why: &str) {
-    if told != why {
+fn tell_once(last_error: &mut String, why: &str) {
+    if last_error != why {
         tracing::warn!("{why}");
-        why.clone_into(told);
+        why.clone_into(last_error);
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Clock {
     /// Time since 1970 at the last call.
     time: Duration,
     asked: Instant,
-    told: ClockDrift,
+    logged: ClockDrift,
     jumped: Span,
 }
 
@@ -45,7 +45,7 @@ impl Clock {
         Self {
             time: machine().max(last),
             asked: Instant::now(),
-            told: ClockDrift::No,
+            logged: ClockDrift::No,
             jumped: Span::ZERO,
         }
     }
@@ -86,11 +86,11 @@ impl Clock {
     /// Logs, once per change, that the machine's clock and this one differ.
     pub fn tell(&mut self) {
         let machine = machine();
-        let stray = stray(self.told, self.time, machine);
-        if stray == self.told {
+        let stray = stray(self.logged, self.time, machine);
+        if stray == self.logged {
             return;
         }
-        self.told = stray;
+        self.logged = stray;
         let apart = Span::from_millis(millis(self.time.abs_diff(machine)));
         match stray {
             ClockDrift::No => {
@@ -117,13 +117,13 @@ fn next(time: Duration, passed: Duration, machine: Duration) -> Duration {
     even
 }
 
-fn stray(told: ClockDrift, time: Duration, machine: Duration) -> ClockDrift {
+fn stray(logged: ClockDrift, time: Duration, machine: Duration) -> ClockDrift {
     let now = match machine < time {
         true => ClockDrift::Behind,
         false => ClockDrift::Ahead,
     };
     // Half speed ends within the second.
-    let limit = if told == now {
+    let limit = if logged == now {
         2 * EVEN_WITHIN
     } else {
         TOLD_FROM

@@ -22,13 +22,13 @@ pub(crate) struct DiskSpace {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the coordinator's disk is nearly full: {} are free at {}, and {} are kept for the records of accepted steps: remove \
-     what is not needed there, and call again", format_memory(*free), dir.display(), format_memory(*kept)
+     what is not needed there, and call again", format_memory(*free), dir.display(), format_memory(*kept_bytes)
 )]
 pub struct DiskFull {
     dir: PathBuf,
     pub free: u64,
     /// Bytes kept free.
-    pub kept: u64,
+    pub kept_bytes: u64,
 }
 
 impl DiskSpace {
@@ -42,25 +42,25 @@ impl DiskSpace {
     /// Fails if less is free than is kept. A file system that reports nothing counts as having space.
     pub(crate) fn check(&self) -> Result<(), DiskFull> {
         match self.read() {
-            Some((free, kept)) if free < kept => Err(DiskFull {
+            Some((free, kept_bytes)) if free < kept_bytes => Err(DiskFull {
                 dir: self.dir.clone(),
                 free,
-                kept,
+                kept_bytes,
             }),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Returns the bytes kept free; 0 if the file system reports no size.
-    pub(crate) fn kept(&self) -> u64 {
-        self.read().map_or(0, |(_, kept)| kept)
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.read().map_or(0, |(_, kept_bytes)| kept_bytes)
     }
 
     /// Returns the free bytes and the bytes kept free.
     fn read(&self) -> Option<(u64, u64)> {
         let disk = statvfs(&self.dir).ok()?;
         let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
-        let kept = KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART);
-        Some((bytes(disk.blocks_available()), kept))
+        let kept_bytes = KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART);
+        Some((bytes(disk.blocks_available()), kept_bytes))
     }
 }

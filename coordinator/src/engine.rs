@@ -39,7 +39,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::clock::Clock;
 use crate::store::{Recovered, Store, StoreError};
 
-pub use handle::{EngineGone, EngineHandle};
+pub use handle::{EngineHandle, EngineStopped};
 pub use meter::{Histogram, Meter};
 pub use queries::{QueryError, asked_by};
 pub use session_channel::{SessionReceiver, SessionSender, ToSession};

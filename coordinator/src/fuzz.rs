@@ -12,8 +12,11 @@ use sluice_fuzz::{Fuzz, place_for_files};
 use crate::config::{Overrides, RawConfig};
 use crate::fixture::Harness;
 
-fn is_harmless(said: &str) {
-    assert!(!said.chars().any(char::is_control), "{said:?}");
+fn is_harmless(answer_text: &str) {
+    assert!(
+        !answer_text.chars().any(char::is_control),
+        "{answer_text:?}"
+    );
 }
 
 #[test]
@@ -49,9 +52,9 @@ fn the_config() {
                 }
             }
             Err(error) => {
-                let said = error.to_string();
-                assert!(said.contains("coordinator.toml"), "{said:?}");
-                is_harmless(&said);
+                let answer_text = error.to_string();
+                assert!(answer_text.contains("coordinator.toml"), "{answer_text:?}");
+                is_harmless(&answer_text);
             }
         }
     });
@@ -88,25 +91,25 @@ fn answer(address: &str, request: &[u8]) -> Vec<u8> {
 }
 
 fn all_of(mut stream: TcpStream) -> Vec<u8> {
-    let mut said = Vec::new();
-    match stream.read_to_end(&mut said) {
+    let mut answer_text = Vec::new();
+    match stream.read_to_end(&mut answer_text) {
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
-        Ok(_) | Err(_) => said,
+        Ok(_) | Err(_) => answer_text,
     }
 }
 
-fn status_of(said: &[u8]) -> u16 {
-    let text = std::str::from_utf8(&said[..said.len().min(12)]).unwrap_or_default();
+fn status_of(answer_text: &[u8]) -> u16 {
+    let text = std::str::from_utf8(&answer_text[..answer_text.len().min(12)]).unwrap_or_default();
     let rest = ["HTTP/1.1 ", "HTTP/1.0 "]
         .into_iter()
         .find_map(|version| text.strip_prefix(version));
     let status = rest.and_then(|rest| rest.parse().ok());
-    status.unwrap_or_else(|| panic!("no answer: {}", said.escape_ascii()))
+    status.unwrap_or_else(|| panic!("no answer: {}", answer_text.escape_ascii()))
 }
 
 /// Checks that a refusal has a message. The HTTP server rejects malformed requests without a body.
-fn check_refusal(said: &[u8]) {
-    let text = String::from_utf8_lossy(said);
+fn check_refusal(answer_text: &[u8]) {
+    let text = String::from_utf8_lossy(answer_text);
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     if body.is_empty() {
         return;
@@ -216,10 +219,14 @@ fn heads_of_calls() {
         // The server may refuse before everything is written; nothing follows what was announced.
         let _sent = stream.write_all(&request_of_lines(input));
         let _closed = stream.shutdown(std::net::Shutdown::Write);
-        let said = all_of(stream);
-        if !said.is_empty() {
-            let status = status_of(&said);
-            assert!(status < 500 || status == 505, "{}", said.escape_ascii());
+        let answer_text = all_of(stream);
+        if !answer_text.is_empty() {
+            let status = status_of(&answer_text);
+            assert!(
+                status < 500 || status == 505,
+                "{}",
+                answer_text.escape_ascii()
+            );
         }
     });
     assert_eq!(harness.get("/healthz").0, 200);
@@ -237,11 +244,11 @@ fn calls_of_the_api() {
         if is_endless(input) {
             return;
         }
-        let said = answer(address, &request(input));
-        match status_of(&said) {
+        let answer_text = answer(address, &request(input));
+        match status_of(&answer_text) {
             200..400 => {}
-            400..500 => check_refusal(&said),
-            status => panic!("{status}: {}", String::from_utf8_lossy(&said)),
+            400..500 => check_refusal(&answer_text),
+            status => panic!("{status}: {}", String::from_utf8_lossy(&answer_text)),
         }
     });
     assert_eq!(harness.get("/healthz").0, 200);

@@ -147,8 +147,8 @@ impl CertificateIssuer {
 
     /// Replaces the addresses that joining hosts dial.
     pub fn advertise(&self, addresses: Vec<String>) {
-        let told = self.0.addresses.write();
-        *told.unwrap_or_else(PoisonError::into_inner) = addresses;
+        let reported = self.0.addresses.write();
+        *reported.unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     /// Returns the authority under which each node connected last.
@@ -179,6 +179,7 @@ impl CertificateIssuer {
         self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The terms under which certificates are issued.
     pub fn terms(&self) -> &IssuanceConfig {
         &self.0.terms
     }
@@ -234,8 +235,8 @@ impl CertificateIssuer {
     }
 
     fn addresses(&self) -> Vec<String> {
-        let told = self.0.addresses.read();
-        told.unwrap_or_else(PoisonError::into_inner).clone()
+        let reported = self.0.addresses.read();
+        reported.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the join line that carries this secret.

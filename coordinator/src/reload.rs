@@ -10,7 +10,7 @@ use sluice_log::{Format, Log};
 use tokio::signal::unix::Signal;
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
-use crate::engine::{EngineGone, EngineHandle, Retention};
+use crate::engine::{EngineHandle, EngineStopped, Retention};
 use crate::http::Api;
 use crate::issuance::CertificateIssuer;
 use crate::notify;
@@ -50,13 +50,13 @@ impl ConfigSource {
             notify::notify_reloading();
             let done = self.renew(&mut config, parts).await;
             notify::notify_ready();
-            if let Err(EngineGone) = done {
+            if let Err(EngineStopped) = done {
                 return;
             }
         }
     }
 
-    async fn renew(&self, config: &mut Config, parts: &ReloadTargets) -> Result<(), EngineGone> {
+    async fn renew(&self, config: &mut Config, parts: &ReloadTargets) -> Result<(), EngineStopped> {
         let Some(file) = &self.file else {
             tracing::warn!(
                 "told to read the config anew, and there is none: this coordinator runs by its flags alone"
@@ -88,7 +88,7 @@ impl ConfigSource {
         Ok((raw.check(self.overrides.clone())?, format))
     }
 
-    async fn apply(&self, config: &Config, parts: &ReloadTargets) -> Result<(), EngineGone> {
+    async fn apply(&self, config: &Config, parts: &ReloadTargets) -> Result<(), EngineStopped> {
         config
             .api_token
             .iter()
@@ -109,7 +109,7 @@ fn tell(changes: &ReloadReport) {
         [] => tracing::info!("config read anew: nothing that takes effect now has changed"),
         taken => tracing::info!(changed = taken.join(","), "config read anew"),
     }
-    for kept in &changes.deferred {
-        tracing::warn!("{kept}");
+    for deferred in &changes.deferred {
+        tracing::warn!("{deferred}");
     }
 }

@@ -162,8 +162,8 @@ mod tests {
         let done = repair_epoch(dir.path(), None).unwrap();
         assert_eq!((done.from, done.to), (poisoned, AFRESH));
         assert_eq!(epoch_in(dir.path()), (AFRESH, None));
-        let kept = control::check(&done.backup).unwrap();
-        assert_eq!(kept.state.epoch().unwrap().counter, poisoned);
+        let backup = control::check(&done.backup).unwrap();
+        assert_eq!(backup.state.epoch().unwrap().counter, poisoned);
     }
 
     #[test]

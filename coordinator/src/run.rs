@@ -110,7 +110,7 @@ pub async fn run(
     exit_with_stdin: bool,
     ready: impl FnOnce(SocketAddr, SocketAddr),
 ) -> Result<(), RunError> {
-    let told = StopSignals::listen(exit_with_stdin)?;
+    let signals = StopSignals::listen(exit_with_stdin)?;
     let hangup = hear(SignalKind::hangup())?;
     let mut running = RunningCoordinator::start(config.clone()).await?;
     ready(running.http_addr, running.listener.local_addr());
@@ -119,7 +119,7 @@ pub async fn run(
     notify::notify_ready();
     let outcome = tokio::select! {
         ended = running.thread.ended() => ended.map_err(RunError::from),
-        why = told.wait() => {
+        why = signals.wait() => {
             tracing::info!("stopping: {why}");
             notify::notify_stopping();
             return running.stop().await;

@@ -89,7 +89,7 @@ impl Seal {
     /// # Errors
     /// If it cannot be read or made.
     pub fn of(dir: &Path) -> Result<Self, SealError> {
-        match Self::kept(dir)? {
+        match Self::read_stored(dir)? {
             Some(seal) => Ok(seal),
             None => Self::make(&dir.join(KEY_FILE)),
         }
@@ -100,10 +100,10 @@ impl Seal {
     /// # Errors
     /// If it cannot be read.
     pub fn check(dir: &Path) -> Result<(), SealError> {
-        Self::kept(dir).map(drop)
+        Self::read_stored(dir).map(drop)
     }
 
-    fn kept(dir: &Path) -> Result<Option<Self>, SealError> {
+    fn read_stored(dir: &Path) -> Result<Option<Self>, SealError> {
         let path = dir.join(KEY_FILE);
         match files::read_private(&path) {
             Ok(text) => match hex::decode(text.trim()) {
@@ -291,9 +291,9 @@ mod tests {
             told_at: LogPoint { epoch: 3, seq: 9 },
             submitted_at: Default::default(),
             spec: step("a").spec,
-            barred: Default::default(),
-            home: Default::default(),
-            grounds: Default::default(),
+            excluded_pools: Default::default(),
+            route: Default::default(),
+            provenance: Default::default(),
             retries_spent: 1,
             pool: "default".parse().unwrap(),
             placements: vec![Placement {

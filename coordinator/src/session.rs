@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::engine::{EngineGone, EngineHandle, SessionReceiver, SessionSender, ToSession};
+use crate::engine::{EngineHandle, EngineStopped, SessionReceiver, SessionSender, ToSession};
 use crate::issuance::CertificateIssuer;
 pub use nodes::Nodes;
 
@@ -86,7 +86,7 @@ enum SessionEnd {
     #[error("{0}")]
     Cut(String),
     #[error(transparent)]
-    Stopping(#[from] EngineGone),
+    Stopping(#[from] EngineStopped),
 }
 
 /// Maps a stream that failed because its link ended to the link's end.
@@ -145,10 +145,10 @@ async fn session(handshake: Handshake, context: SessionContext) {
     let refusals = &context.refusals;
     let connection = match handshake.finish_any().await {
         Ok(AcceptedPeer::Node(connection)) => connection,
-        Ok(AcceptedPeer::JoiningPeer(stranger)) => {
+        Ok(AcceptedPeer::JoiningPeer(peer)) => {
             let join_acceptor = &context.join_acceptor;
             return join_acceptor
-                .meet(stranger, &context.engine, &context.issuance, refusals)
+                .meet(peer, &context.engine, &context.issuance, refusals)
                 .await;
         }
         Err(error) => return refusals.tell(None, from, &error_chain(&error)),

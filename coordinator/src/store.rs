@@ -37,7 +37,7 @@ use sluice_common::environment::Environment;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::time::Time;
 
-pub use encoding::Damage;
+pub use encoding::Corruption;
 pub use error::StoreError;
 pub use history::{CheckedStore, HistoryError, StoreHistory};
 pub use lock::DirLock;
@@ -245,11 +245,11 @@ impl Store {
                 log.insert(stamped.seq, line.as_slice())?;
                 bytes.push(line.len() as u64);
                 if let Some((step, values)) = stamped.record.environment() {
-                    let kept = encoding::seal(&StepVariables {
+                    let sealed = encoding::seal(&StepVariables {
                         step: step.clone(),
                         env: values.clone(),
                     });
-                    environment.insert(step.as_str(), kept.as_slice())?;
+                    environment.insert(step.as_str(), sealed.as_slice())?;
                 }
                 if let Record::StepForgotten { step } = &stamped.record {
                     environment.remove(step.as_str())?;
@@ -358,27 +358,27 @@ pub(crate) fn seal_line(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Returns the JSON of a stored text whose checksum is right.
-pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Damage> {
+pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Corruption> {
     encoding::unseal(text)
 }
 
 /// Parses the record in a stored text.
-pub(crate) fn parse_record(text: &[u8]) -> Result<LogEntry, Damage> {
+pub(crate) fn parse_record(text: &[u8]) -> Result<LogEntry, Corruption> {
     encoding::parse(text)
 }
 
 /// Parses a step and its variables in a stored text.
-pub(crate) fn parse_variables(text: &[u8]) -> Result<(StepId, Environment), Damage> {
+pub(crate) fn parse_variables(text: &[u8]) -> Result<(StepId, Environment), Corruption> {
     let StepVariables { step, env } = encoding::parse(text)?;
     Ok((step, env))
 }
 
 /// Parses a snapshot in a stored text: its last record, its time, and the state.
-pub(crate) fn parse_snapshot(text: &[u8]) -> Result<(u64, Time, State), Damage> {
+pub(crate) fn parse_snapshot(text: &[u8]) -> Result<(u64, Time, State), Corruption> {
     let snapshot: Snapshot<State> = encoding::parse(text)?;
     match snapshot.state.seq() == snapshot.seq {
         true => Ok((snapshot.seq, snapshot.at, snapshot.state)),
-        false => Err(Damage::Misplaced {
+        false => Err(Corruption::Misplaced {
             seq: snapshot.state.seq(),
         }),
     }

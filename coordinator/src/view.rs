@@ -94,7 +94,11 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         suspend_timeout: spec.suspend_timeout.map(duration),
         held: step.held,
         queue_timeout: spec.queue_timeout.map(duration),
-        barred: step.barred.iter().map(ToString::to_string).collect(),
+        barred: step
+            .excluded_pools
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         labels: spec
             .labels
             .iter()
@@ -120,13 +124,13 @@ fn gave_way_to(step: &Step) -> Option<&StepId> {
 
 /// Returns the pool that granted a step, or nominated it, or that it names or prefers.
 pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
-    let market = core.state().scheduler();
+    let scheduler = core.state().scheduler();
     if step.state != StepState::Queued {
         let granted = step.latest().map(|attempt| &attempt.pool);
         return granted.or(step.spec.pool.as_ref());
     }
-    let promised = market.nomination(&step.id).map(|promise| &promise.pool);
-    let preferred = || market.preferred_pool(market.request(&step.id)?);
+    let promised = scheduler.nomination(&step.id).map(|promise| &promise.pool);
+    let preferred = || scheduler.preferred_pool(scheduler.request(&step.id)?);
     promised.or(step.spec.pool.as_ref()).or_else(preferred)
 }
 
@@ -186,7 +190,7 @@ fn exit(attempt: &Attempt) -> Option<ExitView> {
 }
 
 fn exit_view(exit: &Exit) -> ExitView {
-    let told = |message: &str| ExitView {
+    let with_message = |message: &str| ExitView {
         message: Some(message.to_owned()),
         ..ExitView::default()
     };
@@ -202,14 +206,16 @@ fn exit_view(exit: &Exit) -> ExitView {
         Exit::StartFailed(message)
         | Exit::HostFailed(message)
         | Exit::PrologFailed(message)
-        | Exit::NotBegun(message) => told(message),
-        Exit::LeaseExpired => {
-            told("its lease passed before the coordinator was heard again, so its host stopped it")
+        | Exit::NotBegun(message) => with_message(message),
+        Exit::LeaseExpired => with_message(
+            "its lease passed before the coordinator was heard again, so its host stopped it",
+        ),
+        Exit::HostRebooted => with_message("its host was rebooted under it"),
+        Exit::OutOfMemory(_) => with_message("the kernel killed it for want of memory"),
+        Exit::StorageExceeded(_) => {
+            with_message("its host stopped it for the disk that its files took")
         }
-        Exit::HostRebooted => told("its host was rebooted under it"),
-        Exit::OutOfMemory(_) => told("the kernel killed it for want of memory"),
-        Exit::StorageExceeded(_) => told("its host stopped it for the disk that its files took"),
-        Exit::Unknown => told("nobody saw how it ended"),
+        Exit::Unknown => with_message("nobody saw how it ended"),
     }
 }
 
@@ -297,9 +303,11 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let ready = state
         .nodes_of(&pool.name)
         .filter(|node| state.takes_work(node));
-    let market = state.scheduler().pool(&pool.name);
-    let shares = market.map(shares_of_all).unwrap_or_default();
-    let asked = market.map(|market| market.asked()).unwrap_or_default();
+    let in_scheduler = state.scheduler().pool(&pool.name);
+    let shares = in_scheduler.map(shares_of_all).unwrap_or_default();
+    let asked = in_scheduler
+        .map(|in_scheduler| in_scheduler.asked())
+        .unwrap_or_default();
     PoolView {
         name: pool.name.to_string(),
         nodes: state.nodes_of(&pool.name).count() as u64,
@@ -307,7 +315,9 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         capacity: capped(state.capacity_of(&pool.name), &spec.capacity),
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
-        free: market.map(sluice_scheduler::Pool::free).unwrap_or_default(),
+        free: in_scheduler
+            .map(sluice_scheduler::Pool::free)
+            .unwrap_or_default(),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
@@ -315,7 +325,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         platforms: platform::uses(core, pool),
         queued: state.queue_len(&pool.name) as u64,
         running: state.running_in(&pool.name) as u64,
-        overcommitted: market.is_some_and(sluice_scheduler::Pool::is_overcommitted),
+        overcommitted: in_scheduler.is_some_and(sluice_scheduler::Pool::is_overcommitted),
         version: pool.version,
         status: status(core, pool),
         unmatched_platform: take(&mut spec.unmatched_platform),

@@ -18,32 +18,34 @@ use crate::contact::change_rate::ChangeRate;
 use crate::input::SessionId;
 use crate::model::recovery::Warrant;
 
-/// The link of one node.
+/// Connection state of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
-    /// The connection that counts.
+    /// The connection in use; older ones of the node are ignored.
     pub(crate) session: Option<SessionId>,
-    /// When it was heard last in this run.
+    /// Time of the last message in this run.
     pub(crate) heard_at: Option<Time>,
-    /// When its silence began: when it was heard last, or when this coordinator began to listen.
+    /// Start of the silence: the last message, or the time at which this coordinator began to listen.
     pub(crate) silent_since: Time,
     /// Whether its supervisor answers its agent.
     pub(crate) supervisor: SupervisorState,
-    /// Whether this run has told it an epoch, which it then may hold against us.
+    /// Whether this run has sent the node an epoch, which a later hello may show.
     pub(crate) addressed: bool,
-    /// Attempts that it holds and that are not live on it here; none of its resources are given while there are any.
+    /// Attempts that the node holds and that are not live there here. No resources of the node are granted while
+    /// there are any.
     pub(crate) strays: BTreeSet<AttemptId>,
-    /// Which directory its agent keeps its state in, as it has told.
+    /// State directory of the agent, from its hello.
     pub(crate) state_dir: String,
-    /// Whether a caller was refused under this name since it was let in last, which is told once.
+    /// Whether a caller was refused under this name since the last welcome. Only the first such refusal is recorded.
     pub(crate) refused: bool,
-    /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
+    /// Attempts with an unanswered order to resume on this connection. A report that such an attempt is frozen is out
+    /// of date.
     pub(crate) thawing: BTreeSet<AttemptId>,
-    /// Attempts that are not known here, and may be adopted when it has shown their warrants.
+    /// Attempts that are not known here and may be adopted once the node has shown their warrants.
     pub(crate) asked: BTreeMap<AttemptId, PendingAdoption>,
-    /// What went out on this connection, and how it arrives there.
+    /// Orders sent on this connection, and what the node says about their arrival.
     pub(crate) delivery: OrderDelivery,
-    /// Number of times it has changed lately, on whatever connection.
+    /// Recent changes of the node, over all its connections.
     pub(crate) change_rate: ChangeRate,
 }
 
@@ -65,7 +67,7 @@ impl Contact {
         }
     }
 
-    /// Whether it holds attempts that are not live on it here: nothing is granted there until they are settled.
+    /// Whether the node holds attempts that are not live there here. Nothing is granted there until they are settled.
     pub(crate) fn holds_unknown(&self) -> bool {
         !self.strays.is_empty() || !self.asked.is_empty()
     }
@@ -74,9 +76,9 @@ impl Contact {
 /// An attempt whose host was asked for its warrant.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingAdoption {
-    /// Where it stands, by its host's last word.
+    /// Phase in the host's last report.
     pub(crate) phase: AttemptPhase,
-    /// When the host was asked.
+    /// Time of the request.
     pub(crate) at: Time,
     /// The warrant, if it waits for other hosts of its gang.
     pub(crate) warrant: Option<Box<Warrant>>,

@@ -22,23 +22,23 @@ use crate::output::{Answer, Output};
 use crate::record::{LogEntry, Record};
 use crate::state::{Rollback, State};
 
-/// The state, the links, and what is to be done.
+/// The state, the connections, and the collected outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     settings: Settings,
     state: State,
     contacts: BTreeMap<NodeName, Contact>,
-    /// Pools in which something changed that could let a step start.
+    /// Pools in which a change could let a step start.
     affected: BTreeSet<PoolName>,
     now: Time,
     listening_since: Time,
     began_at: LogPoint,
     outbox: Outbox,
-    /// What there was before the changes that are being tried.
+    /// Values before the changes of a dry run.
     rollback: Option<Box<Rollback>>,
 }
 
-/// What is to be done, by kind: the order in which it is drained is the order in which it must be done.
+/// Collected outputs by kind, in the order in which they must be carried out.
 #[derive(Clone, Debug, Default)]
 struct Outbox {
     records: Vec<Output>,
@@ -62,19 +62,19 @@ impl Context {
         }
     }
 
-    /// This run begins.
+    /// Starts the time of this run.
     pub(crate) fn begin(&mut self, now: Time) {
         self.now = now;
         self.listening_since = now;
         self.began_at = self.state.log_point();
     }
 
-    /// An input of this time is handled from here on. Time never goes back.
+    /// Sets the time of the next input. Time never goes back.
     pub(crate) fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
 
-    /// The truth as it stands, records that were not drained yet included.
+    /// The state with all records, also those that are not drained yet.
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
@@ -87,17 +87,17 @@ impl Context {
         self.settings.bounds = bounds;
     }
 
-    /// The time of the input that is being handled.
+    /// Time of the current input.
     pub(crate) fn now(&self) -> Time {
         self.now
     }
 
-    /// When this run began.
+    /// Start time of this run.
     pub(crate) fn listening_since(&self) -> Time {
         self.listening_since
     }
 
-    /// Where the log stood when this run began.
+    /// Position in the log at the start of this run.
     pub(crate) fn began_at(&self) -> LogPoint {
         self.began_at
     }
@@ -107,7 +107,7 @@ impl Context {
         epoch.expect("the core was started before it is driven")
     }
 
-    /// The links of all nodes that were heard, or awaited, in this run.
+    /// The connections of all nodes that were heard, or awaited, in this run.
     pub(crate) fn contacts(&self) -> &BTreeMap<NodeName, Contact> {
         &self.contacts
     }
@@ -120,12 +120,12 @@ impl Context {
         self.contacts.get_mut(node)
     }
 
-    /// From now on a node is linked in this way. What it replaces is returned.
+    /// Sets the connection of a node and returns the previous one.
     pub(crate) fn set_contact(&mut self, node: NodeName, contact: Contact) -> Option<Contact> {
         self.contacts.insert(node, contact)
     }
 
-    /// A pool in which something changed that could let a step start, if there is one left to check.
+    /// A pool in which a change could let a step start, if one is left to check.
     pub(crate) fn affected_pool(&self) -> Option<&PoolName> {
         self.affected.first()
     }
@@ -134,12 +134,12 @@ impl Context {
         self.affected.insert(pool);
     }
 
-    /// Nothing more starts in this pool until something changes in it.
+    /// Marks a pool as checked: no step starts there until something changes.
     pub(crate) fn set_settled(&mut self, pool: &PoolName) {
         self.affected.remove(pool);
     }
 
-    /// Makes a fact true and has it stored. The one way in which a decision takes effect.
+    /// Applies a record to the state and has it stored. Every decision takes effect here.
     pub(crate) fn record(&mut self, record: Record) {
         let stamped = LogEntry {
             seq: self.state.seq() + 1,
@@ -158,7 +158,7 @@ impl Context {
         self.outbox.records.push(Output::Record(stamped));
     }
 
-    /// The facts after the one with this number that were not drained yet.
+    /// The records after this number that are not drained yet.
     pub(crate) fn records_after(&self, seq: u64) -> impl Iterator<Item = &Record> {
         self.outbox
             .records
@@ -178,19 +178,18 @@ impl Context {
         self.outbox.sends.push(Output::Greet { session, greeting });
     }
 
-    /// Closes a connection.
     pub(crate) fn unhold_step(&mut self, session: SessionId, why: &str) {
         let why = String::from(why);
         self.outbox.sends.push(Output::LetGo { session, why });
     }
 
-    /// Tells a node, if it is linked; if not, its next hello shows what it missed.
+    /// Sends an order to a node, if it is connected. If it is not, its next hello shows what it missed.
     pub(crate) fn send(&mut self, node: &NodeName, order: ToNode) {
         let contact = self.contacts.get(node);
         if let Some(session) = contact.and_then(|contact| contact.session) {
             let command = Command {
                 epoch: self.epoch().clone(),
-                // Both are filled in when it goes out: what a dry run would say is never said.
+                // Both are filled in when the order goes out, because a dry run sends none.
                 number: 0,
                 last_heard: BootMillis(0),
                 order,
@@ -203,7 +202,7 @@ impl Context {
         }
     }
 
-    /// Gives an order that goes out its place on the connection that it goes by.
+    /// Numbers an outgoing order on its connection.
     fn number(&mut self, output: &mut Output) {
         if let Output::ToNode {
             session,
@@ -225,8 +224,8 @@ impl Context {
         self.outbox.timers.push(Output::SetTimer { key, at });
     }
 
-    /// What is to be done since the last drain, in the order in which it must be done. The records of one drain are
-    /// one truth and must become durable together or not at all.
+    /// Takes the outputs since the last drain, in the order in which they must be carried out. The records of one
+    /// drain must become durable together or not at all.
     pub(crate) fn outputs(&mut self) -> Vec<Output> {
         let Outbox {
             mut records,

@@ -51,22 +51,21 @@ pub struct Core {
 }
 
 impl Core {
-    /// A core over what was brought back from the log. Nothing else may be asked of it before [`Core::start`].
+    /// Makes a core over the state that was restored from the log. [`Core::start`] comes next.
     pub fn recover(settings: Settings, state: State) -> Self {
         let ctx = Context::new(settings, state);
         Self { ctx }
     }
 
-    /// Begins to speak for the cluster, under an epoch one higher than the last.
+    /// Starts to speak for the cluster, under an epoch one higher than the last.
     ///
-    /// No node is linked yet, so none takes work; each is given its whole time before it is called lost, counted from
-    /// now.
+    /// No node is connected yet, so none takes work. Each has the full `lost_after`, counted from now, before it is
+    /// lost.
     pub fn start(&mut self, now: Time, cluster: ClusterId) {
         self.begin(now, cluster, None);
     }
 
-    /// The same over a store that is of an earlier time than the hosts: nothing new starts until they have told what they
-    /// run.
+    /// Starts over a store that is older than the hosts: nothing new starts until they have reported what they run.
     pub fn start_recovering(&mut self, now: Time, cluster: ClusterId, why: RecoveryCause) {
         self.begin(now, cluster, Some(why));
     }
@@ -77,10 +76,10 @@ impl Core {
         self.settle();
     }
 
-    /// Handles one event. `now` is the time of it; one that is before the last is taken for the last.
+    /// Handles one input at the time `now`. An earlier time than that of the last input is replaced by the latter.
     ///
     /// # Panics
-    /// Where [`Core::start`] was not called before.
+    /// [`Core::start`] was not called before.
     pub fn handle(&mut self, now: Time, input: Input) {
         self.ctx.advance(now);
         let ctx = &mut self.ctx;
@@ -120,7 +119,7 @@ impl Core {
             Input::Audit { entry } => on_audit(ctx, entry),
             Input::MakeJoinToken { reply, token } => on_make_join_token(ctx, reply, token),
             Input::RevokeJoinToken { reply, token } => on_revoke_join_token(ctx, reply, token),
-            Input::Join { reply, ask } => on_join(ctx, reply, ask),
+            Input::Join { reply, application } => on_join(ctx, reply, application),
             Input::Timer(TimerKey::NodeSilence(node)) => on_silence(ctx, &node),
             Input::ChangeNode {
                 reply,
@@ -134,7 +133,7 @@ impl Core {
             Input::Timer(TimerKey::Pool(pool)) => {
                 ctx.set_affected(pool);
             }
-            // It is checked after every input.
+            // The end of a recovery is checked after every input.
             Input::Timer(TimerKey::Recovery) => {}
             Input::Warrant {
                 session,
@@ -144,36 +143,36 @@ impl Core {
             } => on_warrant(ctx, session, &node, &attempt, warrant),
             Input::EndRecovery { reply } => on_end_recovery(ctx, reply),
             Input::ClockJumped(by) => ctx.record(Record::ClockJumped(ClockJump { by })),
-            // Those that are too many are forgotten after every input.
+            // Excess steps are forgotten after every input.
             Input::Bounds(bounds) => ctx.set_bounds(bounds),
         }
         self.settle();
     }
 
-    /// Lets start what can, and forgets what is old.
+    /// Starts steps that can start, and forgets old ones.
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
         schedule(&mut self.ctx);
         forget_old(&mut self.ctx);
     }
 
-    /// What is to be done since the last drain, in the order in which it must be done. The records of one drain are
-    /// one truth and must become durable together or not at all.
+    /// Takes the outputs since the last drain, in the order in which they must be carried out. The records of one
+    /// drain must become durable together or not at all.
     pub fn outputs(&mut self) -> Vec<Output> {
         self.ctx.outputs()
     }
 
-    /// The truth as it stands, records that were not drained yet included.
+    /// The state with all records, also those that are not drained yet.
     pub fn state(&self) -> &State {
         self.ctx.state()
     }
 
-    /// The terms that it was given.
+    /// The settings of the driver, with the current bounds.
     pub fn settings(&self) -> &Settings {
         self.ctx.settings()
     }
 
-    /// When a node was heard last, if it was in this run.
+    /// Time of the last message of a node in this run, if there was one.
     pub fn heard_at(&self, node: &NodeName) -> Option<Time> {
         self.ctx.contact(node)?.heard_at
     }
@@ -183,30 +182,29 @@ impl Core {
         reason(&self.ctx, step)
     }
 
-    /// Why a step is in its state, whole; `None` if it is not remembered. It is read from the state as the last
-    /// decision left it, and changes nothing.
+    /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last
+    /// decision left it.
     pub fn explain(&self, id: &StepId) -> Option<Explanation<'_>> {
         explain(&self.ctx, id)
     }
 
-    /// What a step is where it was granted last, else in `pool`, which it would be granted by.
+    /// The effective spec of a step in the pool that granted it last, or else in `pool`.
     pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> EffectiveStep {
         effective_step(&self.ctx, step, pool)
     }
 
-    /// What the scheduler would be asked for a step if it were submitted now, after all others.
+    /// The request that the scheduler would get for a step submitted now, after all others.
     pub fn request_of(&self, step: &NewStep) -> Request {
-        let home = route_of(&self.ctx, &step.spec);
-        home.send(Request::from_spec(step.id.clone(), u64::MAX, &step.spec))
+        let route = route_of(&self.ctx, &step.spec);
+        route.send(Request::from_spec(step.id.clone(), u64::MAX, &step.spec))
     }
 
-    /// When all has stopped that no host has told of: each lease of an earlier coordinator has run out, as for nodes that
-    /// are lost.
+    /// Time at which every unreported attempt has stopped, because each lease of an earlier coordinator has expired.
     pub fn recovery_lasts_until(&self) -> Time {
         recovery_lasts_until(&self.ctx)
     }
 
-    /// The remembered nodes that have not told yet what they run, and are not lost.
+    /// The remembered nodes that have not yet reported what they run and are not lost.
     pub fn unreported(&self) -> impl Iterator<Item = &NodeName> {
         unreported(&self.ctx)
     }

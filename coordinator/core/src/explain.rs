@@ -55,7 +55,8 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
     }
 }
 
-/// The pool that a queued step prefers, or where it is promised a place, and what keeps it from starting there.
+/// Returns the pool that a queued step prefers, or in which it is nominated, and the reason why it does not start
+/// there.
 fn waiting(ctx: &Context, step: &Step) -> Wait {
     if ctx.state().recovery().is_some() {
         return recovering(ctx);
@@ -148,7 +149,7 @@ pub(crate) fn wait_for(
     }
 }
 
-/// Why a node takes no work.
+/// Explains why a node takes no work.
 fn idle(ctx: &Context, node: &Node) -> Unschedulable {
     let missing_capabilities = ctx.state().missing_capabilities(node);
     if node.is_open() && !missing_capabilities.is_empty() {

@@ -8,7 +8,7 @@ use sluice_common::template::Template;
 use sluice_reasons::rejection::ForbiddingHosts;
 use sluice_scheduler::{Denial, Pool, Request};
 
-/// Hosts that are large enough for a request and do not let it in; `None` if there are none.
+/// Hosts that are large enough for a request and whose guards exclude it; `None` if there are none.
 pub(crate) fn denied_hosts(
     name: &PoolName,
     pool: &Pool,
@@ -29,7 +29,7 @@ pub(crate) fn denied_hosts(
     })
 }
 
-/// What templates say of what steps may ask for, one by one.
+/// The permissions that templates set, one by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Permission {
     Privileged,
@@ -40,7 +40,7 @@ pub(crate) enum Permission {
 impl Permission {
     pub(crate) const ALL: [Self; 3] = [Self::Privileged, Self::HostNetwork, Self::Mounts];
 
-    /// Whether a template says anything of it.
+    /// Whether a template sets this permission.
     pub(crate) fn is_said_by(self, template: &Template) -> bool {
         match self {
             Self::Privileged => template.privileged_allowed.is_some(),
@@ -49,7 +49,7 @@ impl Permission {
         }
     }
 
-    /// `template`, with what `other` says of it.
+    /// Returns `template` with this permission as `other` sets it.
     pub(crate) fn taken_from(self, other: &Template, template: &Template) -> Template {
         let mut template = template.clone();
         match self {

@@ -1,5 +1,5 @@
-//! One handler for each input. A handler reads the state through the context and pushes what it decides; other
-//! modules know nothing of inputs.
+//! One handler for each input. A handler reads the state through the context and pushes what it decides. Other
+//! modules do not depend on inputs.
 
 pub(crate) mod access;
 pub(crate) mod apply;

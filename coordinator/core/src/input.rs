@@ -27,29 +27,29 @@ use crate::model::access::AccessChange;
 use crate::model::join::JoinApplication;
 use crate::model::recovery::Warrant;
 
-/// A caller that waits for an answer; drawn by the driver, never reused within a run.
+/// A caller that waits for an answer. The driver draws the number and never reuses it within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplyId(pub u64);
 
-/// One connection of one agent; drawn by the driver, counted up, never reused within a run.
+/// One connection of one agent. The driver counts the number up and never reuses it within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
-/// One thing that happened.
+/// An event that the core handles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A caller submits steps: one, or a batch.
+    /// A caller submits one step or a batch.
     Submit {
         /// Caller that waits for [`crate::Answer::Submitted`].
         reply: ReplyId,
-        /// The steps, in order. Ids are chosen by the client or drawn by the edge.
+        /// The steps, in order. The client chooses ids or the API draws them.
         steps: Vec<NewStep>,
     },
-    /// A caller asks what a submit would come to. Nothing of it is stored.
+    /// A caller asks for a preview of a submit. Nothing is stored.
     Preview {
         /// Caller that waits for [`crate::Answer::Previewed`].
         reply: ReplyId,
-        /// The step, under an id that nobody has.
+        /// The step, under an unused id.
         step: Box<NewStep>,
     },
     /// A caller cancels a step.
@@ -57,39 +57,39 @@ pub enum Input {
         /// Caller that waits for [`crate::Answer::Cancelled`].
         reply: ReplyId,
         step: StepId,
-        /// After how long what is left of it is killed, if that is sooner than it would be.
+        /// Time after which the rest of the step is killed, if that is earlier than its own grace.
         grace: Option<Span>,
     },
-    /// A caller suspends a step, resumes it or has it start again.
+    /// A caller suspends, resumes or requeues a step.
     StepAction {
         /// Caller that waits for [`crate::Answer::Steered`].
         reply: ReplyId,
         step: StepId,
         action: StepAction,
     },
-    /// A caller sets the terms of pools and of subjects in them: all of these changes are made, or none.
+    /// A caller changes pools, policies and other documents: all changes are made, or none.
     Apply {
         /// Caller that waits for [`crate::Answer::Applied`].
         reply: ReplyId,
-        /// The changes. Their order does not matter, and no two may be of one thing.
+        /// The changes, in any order; at most one for each object.
         changes: Vec<TermsChange>,
-        /// Whether to make them though a caller uses what they take away.
+        /// Whether to make the changes although steps use what they take away.
         force: bool,
-        /// Whether to tell only what they would mean.
+        /// Whether to report the effects without making the changes.
         dry_run: bool,
     },
-    /// An agent has said hello; its certificate was checked against the name.
+    /// An agent has said hello; the driver has checked its certificate against the name.
     NodeHello {
         session: SessionId,
         hello: Box<Hello>,
-        /// What its certificate says beside its name.
+        /// Other contents of the certificate.
         claim: NodeClaim,
-        /// Whether the cluster's own key has sealed the highest epoch that it shows, for this node.
+        /// Whether the highest epoch in the hello bears the cluster's seal for this node.
         epoch_is_proven: bool,
     },
-    /// An agent has said something after its hello.
+    /// An agent sent a message after its hello.
     FromNode {
-        /// The connection; words of one that was replaced are ignored.
+        /// The connection. Messages on a connection that was replaced are ignored.
         session: SessionId,
         node: NodeName,
         message: FromNode,
@@ -100,138 +100,138 @@ pub enum Input {
         node: NodeName,
         beat: Heartbeat,
     },
-    /// An agent shows the warrant of an attempt, which the driver has found to be ours, or has none.
+    /// An agent shows the warrant of an attempt, whose seal the driver has checked, or reports that it has none.
     Warrant {
         session: SessionId,
         node: NodeName,
         attempt: AttemptId,
         warrant: Option<Box<Warrant>>,
     },
-    /// The time that we were started with is so much later than what is known to have passed: comes after the start,
-    /// before anything else.
+    /// At the start the clock was ahead by this much of the time that is known to have passed. Comes after the start
+    /// and before other inputs.
     ClockJumped(Span),
-    /// The driver's config says otherwise than [`Settings`] how much is remembered.
+    /// The bounds of the driver's config, if they differ from [`Settings`].
     Bounds(Bounds),
     /// An admin ends a recovery before all hosts have reported.
     EndRecovery {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
     },
-    /// A connection is gone.
+    /// A connection has ended.
     NodeGone { session: SessionId, node: NodeName },
-    /// An admin closes a node, opens, labels or forgets it.
+    /// An admin cordons, uncordons, drains, moves, labels or deletes a node.
     ChangeNode {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
         node: NodeName,
         change: NodeChange,
     },
-    /// A caller makes a token for the API or takes one back.
+    /// A caller makes or revokes an API token.
     Access {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
         change: AccessChange,
     },
-    /// A caller called; nobody waits for it to be noted.
+    /// A call to be recorded for the audit log. Nobody waits for an answer.
     Audit { entry: AuditEntry },
-    /// An admin makes a token by which hosts join.
+    /// An admin makes a join token.
     MakeJoinToken {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
         token: NewJoinToken,
     },
-    /// An admin takes a token back. Hosts that it has let in stay.
+    /// An admin revokes a join token. Hosts that joined by it stay.
     RevokeJoinToken {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
         token: JoinTokenId,
     },
-    /// A host shows the secret of a token.
+    /// A host shows the secret of a join token.
     Join {
         /// Caller that waits for [`crate::Answer::Joined`].
         reply: ReplyId,
-        ask: JoinApplication,
+        application: JoinApplication,
     },
-    /// A timer that was set has come due. Timers may fire late and may fire though they were set again: the core
-    /// looks at the time and the state, not at the fact.
+    /// A timer has fired. Timers may fire late, or after they were set again: the core decides by the time and the
+    /// state alone.
     Timer(TimerKey),
 }
 
-/// What a caller wants of a step. The same again changes nothing.
+/// An action on a step. Repeating it changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAction {
-    /// What runs is frozen, what waits is held back, until a caller resumes it.
+    /// Freezes running attempts, and holds back a queued step, until a caller resumes it.
     Suspend,
-    /// What was suspended so goes on.
+    /// Resumes a step that a caller suspended.
     Resume,
-    /// What runs is stopped and waits again, in its old place.
+    /// Stops the step and queues it again in its old place.
     Requeue,
 }
 
-/// One change of terms.
+/// One change of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TermsChange {
     pub desired: Desired,
-    /// The version that whoever asks has seen; 0 is that it is not there. The change is refused where it is another.
+    /// The version that the caller has read; 0 means that the object does not exist. The change is refused if the
+    /// version differs.
     pub version: Option<u64>,
 }
 
+/// The wanted state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Desired {
-    /// A pool on these terms and no others. Its policies stay.
+    /// Sets the terms of a pool. Its policies stay.
     Pool {
         pool: PoolName,
         terms: Box<DesiredPool>,
     },
-    /// The cluster as a whole on these terms and no others.
+    /// Sets the terms of the cluster.
     Cluster { terms: ClusterSpec },
-    /// A subject bound to a pool on these terms and no others.
+    /// Sets the policy of a subject in a pool.
     Policy {
         pool: PoolName,
         subject: Subject,
-        /// On which terms.
         policy: PolicySpec,
     },
-    /// A subject not bound to a pool. What it runs there goes on.
+    /// Deletes the policy of a subject in a pool. Running steps go on.
     NoPolicy { pool: PoolName, subject: Subject },
-    /// A document of assertions with these and no others.
+    /// Sets the assertions of a validation document.
     Validation {
         validation: ValidationName,
         terms: ValidationSpec,
     },
-    /// No such document. No pool may name it.
+    /// Deletes a validation document, which no pool may name.
     NoValidation { validation: ValidationName },
-    /// A platform of a pool on these terms and no others.
+    /// Sets the terms of a platform of a pool.
     Platform {
         pool: PoolName,
         platform: PlatformName,
         terms: Box<PlatformSpec>,
     },
-    /// A pool that does not declare a platform. Its hosts are of those then that are left.
+    /// Deletes a platform of a pool. Its hosts then belong to the remaining platforms.
     NoPlatform {
         pool: PoolName,
         platform: PlatformName,
     },
-    /// No such pool, and none of its policies. It must have no nodes.
+    /// Deletes a pool and its policies. The pool must have no nodes.
     NoPool { pool: PoolName },
-    /// A template that says this and nothing else.
+    /// Sets the contents of a template.
     Template {
         template: TemplateName,
         terms: Box<Template>,
     },
-    /// No such template. No pool may name it.
+    /// Deletes a template, which no pool may name.
     NoTemplate { template: TemplateName },
-    /// A role or a binding as it is written, or none.
+    /// Sets or deletes a role or a binding.
     Access { change: AccessChange },
 }
 
-/// A pool that is asked for.
+/// The wanted terms of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredPool {
-    /// What it is to be.
     pub spec: PoolSpec,
-    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
-    /// changes of their own. `None` leaves them all as they are: no document says so.
+    /// The complete list of platforms. An empty list keeps the platforms that other changes of the same call set.
+    /// `None` leaves all platforms as they are.
     pub platforms: Option<PlatformSpecs>,
 }
 
@@ -242,84 +242,84 @@ impl From<PoolSpec> for DesiredPool {
     }
 }
 
-/// What an admin wants of a node. The same again changes nothing.
+/// A change of a node. Repeating it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
-    /// The node gets no new work; what runs there goes on.
+    /// Closes the node to new work; running steps go on.
     Cordon {
-        /// Text of the admin. Without it one that was given before stays.
+        /// Text of the admin. `None` keeps the earlier text.
         reason: Option<String>,
     },
-    /// The node gets work again.
+    /// Opens the node to new work again.
     Uncordon,
-    /// The node gets no new work, what is preemptible is stopped and starts elsewhere, and the rest may end.
+    /// Closes the node to new work and stops preemptible steps there, which start elsewhere. The others may end.
     Drain {
-        /// Text of the admin. Without it one that was given before stays.
+        /// Text of the admin. `None` keeps the earlier text.
         reason: Option<String>,
-        /// After how long the rest is stopped too. Without it one that was given before stays.
+        /// Time after which the others are stopped too. `None` keeps the earlier deadline.
         deadline: Option<Span>,
     },
-    /// The node is in this pool as soon as it is empty, and is emptied as by a drain.
+    /// Drains the node, and moves it to this pool when it is empty.
     Move {
         pool: PoolName,
-        /// Text of the admin. Without it one that was given before stays.
+        /// Text of the admin. `None` keeps the earlier text.
         reason: Option<String>,
-        /// After how long the rest is stopped too. Without it one that was given before stays.
+        /// Time after which the others are stopped too. `None` keeps the earlier deadline.
         deadline: Option<Span>,
     },
-    /// The node has these labels, and none where there is no value; others stay as they are.
+    /// Sets these labels, and removes those without a value; other labels stay.
     Label(BTreeMap<LabelKey, Option<LabelValue>>),
-    /// The node is forgotten, if it is away and holds nothing.
+    /// Deletes the node, if it is away and holds nothing.
     Delete {
-        /// Also where it is linked, which cuts the link; where it holds something, it is forgotten as soon as it is lost.
+        /// Whether to delete a connected node too, and cut its connection. A node that holds attempts is deleted when
+        /// it is lost.
         force: bool,
     },
-    /// One of its GPUs gets no new work; what runs there goes on.
+    /// Closes one GPU of the node to new work; running steps go on.
     CordonGpu {
-        /// The index or UUID; that of a GPU which is cut means all of its instances.
+        /// Index or UUID. The UUID of a partitioned GPU means all of its instances.
         gpu: String,
-        /// Text of the admin. Without it one that was given before stays.
+        /// Text of the admin. `None` keeps the earlier text.
         reason: Option<String>,
     },
-    /// One of its GPUs gets work again. One that its host calls unfit is checked first.
+    /// Opens one GPU of the node again. A GPU that the host reports as unfit is checked first.
     UncordonGpu {
-        /// The index or UUID.
+        /// Index or UUID.
         gpu: String,
     },
-    /// The access ends, with its link: no certificate that it has lets it in.
+    /// Ends the access of the node and cuts its connection: no certificate admits it any more.
     Revoke,
 }
 
-/// A token to be made. Id and secret are drawn by the edge.
+/// A join token to be made. The API draws the id and the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJoinToken {
     pub id: JoinTokenId,
-    /// What its secret hashes to.
+    /// Hash of the secret.
     pub hash: SecretHash,
-    /// The pool that it lets into; `None` leaves it to the config of each host.
+    /// The pool that hosts join; `None` leaves it to the config of each host.
     pub pool: Option<PoolName>,
-    /// The only node that it lets in; `None` is any whose name is free.
+    /// The only node that may join; `None` allows any unused name.
     pub node: Option<NodeName>,
-    /// What the nodes are labelled with.
+    /// Labels of the nodes that join.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// Number of hosts it lets in.
+    /// Number of hosts that may join.
     pub uses: u32,
-    /// For how long.
     pub ttl: Span,
 }
 
 /// A step to be submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStep {
-    /// The id. The same id with the same spec again is a repeat and harmless.
+    /// The id. Submitting the same spec under the same id again is harmless.
     pub id: StepId,
     pub spec: StepSpec,
-    /// Whether maintenance is no matter to whoever submits it: he may change the pools that it may run in.
+    /// Whether the caller may submit to pools in maintenance, because the caller may change them.
     pub past_maintenance: bool,
 }
 
 impl NewStep {
-    /// A step of a caller whom maintenance keeps out.
+    /// Makes a step of a caller whom maintenance keeps out.
     pub fn new(id: StepId, spec: StepSpec) -> Self {
         Self {
             id,
@@ -329,41 +329,41 @@ impl NewStep {
     }
 }
 
-/// What a timer is for. Setting one again replaces it.
+/// The purpose of a timer. Setting a timer again replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimerKey {
-    /// The node was silent for `unreachable_after`, or for `lost_after`.
+    /// The node has been silent for `unreachable_after` or `lost_after`.
     NodeSilence(NodeName),
-    /// A run of the pool is spared no longer.
+    /// `min_runtime` of a run in the pool has passed.
     Pool(PoolName),
-    /// The time to empty the node is up.
+    /// The deadline of the node's drain has passed.
     DrainDeadline(NodeName),
-    /// A frozen attempt has been so for too long.
+    /// The attempt has been frozen for longer than allowed.
     Suspension(AttemptId),
-    /// A step has waited for its resources for too long.
+    /// The step has been queued for longer than allowed.
     Queue(StepId),
-    /// A node that was held back may change once more.
+    /// A rate-limited node may change once more.
     Changes(NodeName),
-    /// A recovery may be over.
+    /// The recovery may end.
     Recovery,
 }
 
-/// How much is remembered, at most.
+/// Bounds of the stored steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Steps in a terminal state; the oldest of the subject with most of them is forgotten first.
+    /// Steps in a terminal state. Beyond it the oldest of the subject with most of them is forgotten first.
     pub keep_finished: usize,
-    /// Bytes that these were submitted with; the oldest of the subject with most of them is forgotten first.
+    /// Bytes of the specs of these. Beyond it the oldest of the subject with most bytes is forgotten first.
     pub keep_finished_bytes: u64,
-    /// Steps of one subject that are not over.
+    /// Steps of one subject that are not in a terminal state.
     pub queued_steps: u64,
-    /// Bytes that these were submitted with.
+    /// Bytes of the specs of these.
     pub queued_bytes: u64,
 }
 
 impl Bounds {
-    /// What holds unless the config says otherwise: a hundred thousand steps of one subject, of some kB each, are no more
-    /// than a busy day. One that has ended takes some 1 kB in memory and in a snapshot.
+    /// Bounds unless the config sets others: a hundred thousand steps of one subject, of some kB each, are a busy
+    /// day. A step in a terminal state takes some 1 kB in memory and in a snapshot.
     pub const DEFAULT: Self = Self {
         keep_finished: 20_000,
         keep_finished_bytes: 1 << 30,
@@ -372,20 +372,20 @@ impl Bounds {
     };
 }
 
-/// Terms that the driver's config sets.
+/// Settings from the driver's config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Time for which attempts run on without an acknowledged heartbeat.
     pub lease: Span,
-    /// How long stopping one whose lease has passed may take.
+    /// Longest time to stop an attempt whose lease has expired.
     pub stop_limit: Span,
-    /// Between two heartbeats.
+    /// Interval between two heartbeats.
     pub heartbeat: Span,
-    /// Silence after which a node gets no new work. An order to start or resume something is valid for two thirds of it.
+    /// Silence after which a node gets no new work. An order to start or resume an attempt is valid for two thirds of
+    /// it.
     pub unreachable_after: Span,
-    /// Silence after which a node is lost; at least lease + stop limit + keeper limit + drift margin, which
-    /// the driver checks.
+    /// Silence after which a node is lost. The driver checks that it is at least lease + stop limit + keeper limit +
+    /// drift margin.
     pub lost_after: Span,
-    /// How much is remembered.
     pub bounds: Bounds,
 }

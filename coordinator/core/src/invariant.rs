@@ -17,13 +17,13 @@ use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
 use crate::state::State;
 
-/// Something that can never be, is.
+/// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant}: {what}")]
 pub struct Violation {
-    /// The name of what should have held.
+    /// Name of the invariant.
     pub invariant: &'static str,
-    /// Where it does not.
+    /// Description of the place where it does not hold.
     pub what: String,
 }
 
@@ -39,7 +39,7 @@ fn need(invariant: &'static str, holds: bool, what: impl FnOnce() -> String) -> 
     })
 }
 
-/// Everything that must hold of a core between two events. It walks all that there is: for tests.
+/// Checks all invariants of a core between two inputs. Goes through the whole state, so it is for tests.
 ///
 /// # Errors
 /// The first invariant that does not hold.
@@ -57,10 +57,10 @@ pub fn check(core: &Core) -> CheckResult {
     finished_steps_are_bounded(core)
 }
 
-/// What must hold of a record at the time when it is made, judged by the state before it.
+/// Checks a new record against the state before it.
 ///
 /// # Errors
-/// Where resources are granted that are not there.
+/// The record grants resources that are not free.
 pub fn check_record(before: &State, record: &Record) -> CheckResult {
     let Record::Allocated(record::Allocated {
         attempt,
@@ -86,8 +86,7 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     Ok(())
 }
 
-/// Resources granted never exceed what a host has at that time, and only a ready host that is not closed is granted
-/// any.
+/// Resources granted never exceed what a host has at that time, and only an open, ready host is granted any.
 fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> CheckResult {
     let name = "grants_fit";
     let node = before.node(&placement.node);
@@ -99,7 +98,7 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     let used = before.index().used_on(&node.name);
     let capacity =
         HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
-    // GPUs that vanished while they were granted are used and not there: GPUs are judged one by one below.
+    // GPUs that vanished while they were granted are used and not there. They are checked one by one below.
     let sum = used.plus(request).with_gpus(0);
     need(name, capacity.cover(sum), || {
         format!(
@@ -111,16 +110,16 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     let whole = distinct.len() as u64 == request.gpus();
     need(name, whole, || format!("{placement:?} for {request:?}"))?;
     let free = |uuid: &String| {
-        let there = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
-        there && node.unfit(uuid).is_none() && !before.index().is_granted(&node.name, uuid)
+        let is_listed = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        is_listed && node.unfit(uuid).is_none() && !before.index().is_granted(&node.name, uuid)
     };
     need(name, distinct.into_iter().all(free), || {
         format!("{placement:?} is not free and fit")
     })
 }
 
-/// Every index (queues, order of submission, resources used, ranks of hosts, order of forgetting) is what a walk over
-/// all facts gives.
+/// Every index (queues, order of submission, resources used, ranks of hosts, order of forgetting) equals one that is
+/// built from all facts.
 fn indexes_agree_with_facts(state: &State) -> CheckResult {
     let rebuilt = state.rebuilt_index();
     need(
@@ -133,7 +132,7 @@ fn indexes_agree_with_facts(state: &State) -> CheckResult {
 fn gpus_are_granted_once(state: &State) -> CheckResult {
     let mut granted = BTreeSet::new();
     for step in state.steps().values() {
-        // What is frozen holds no GPU.
+        // A frozen attempt holds no GPU.
         let attempts = step.attempts.iter().filter(|attempt| !attempt.is_frozen());
         let parts = attempts.flat_map(|attempt| &attempt.parts);
         for part in parts.filter(|part| part.phase < PartPhase::Released) {
@@ -183,7 +182,7 @@ fn state_agrees_with_attempts(step: &Step) -> CheckResult {
     })
 }
 
-/// A node that takes work is linked, has a supervisor and holds nothing stray; one that reconciles does.
+/// A ready node is connected, has a supervisor and holds no strays; a reconciling one holds some.
 fn ready_nodes_are_linked(core: &Core) -> CheckResult {
     for node in core.state().nodes().values() {
         let contact = core.context().contact(&node.name);
@@ -204,7 +203,7 @@ fn ready_nodes_are_linked(core: &Core) -> CheckResult {
     Ok(())
 }
 
-/// What is preemptible is on its way out of a node that is drained, and it is noted when nothing is left.
+/// Preemptible attempts on a drained node are being stopped, and the node is marked as empty when nothing is left.
 fn drained_nodes_are_left(state: &State) -> CheckResult {
     let drained = state.nodes().values().filter(|node| node.drain().is_some());
     for node in drained {
@@ -229,7 +228,7 @@ fn drained_nodes_are_left(state: &State) -> CheckResult {
     Ok(())
 }
 
-/// The scheduler was woken by everything that could let a step start.
+/// The scheduler was run after every change that could let a step start.
 fn nobody_waits_who_could_start(core: &Core) -> CheckResult {
     if core.state().recovery().is_some() {
         return Ok(());

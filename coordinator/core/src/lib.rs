@@ -4,20 +4,20 @@
 //! The core does no I/O, reads no clock and draws nothing at random. Its driver
 //! 1. restores it with [`Core::recover`] and starts its epoch with [`Core::start`],
 //! 2. feeds it one [`Input`] at a time through [`Core::handle`], with a time that never goes back,
-//! 3. drains [`Core::outputs`] and acts on them in the order in which they come, which is always: **commit the
-//!    records (all of one drain together), then send, then reply, then arm timers**. Several inputs may be handled before one drain (group commit); a reply never goes out before the
-//!    records that were drained with it are durable.
+//! 3. drains [`Core::outputs`] and acts on them in the order in which they come, which is always: **commit the records
+//!    (all of one drain together), then send, then reply, then arm timers**. Several inputs may be handled before one
+//!    drain (group commit); a reply never goes out before the records that were drained with it are durable.
 //!
 //! # How it changes
-//! `handle` decides and emits [`Record`]s; a record changes the [`State`] through [`State::apply`] and nothing else
-//! does. So a state is the fold of its records, and a restart is `apply` over a snapshot and what follows it.
+//! `handle` decides and emits [`Record`]s; only [`State::apply`] changes the [`State`], by a record. The state is the
+//! fold of its records, and a restart is `apply` over a snapshot and the records after it.
 //!
 //! # What it does not own
 //! Sockets of sessions, durability, the JSON of the API and the bytes of the log belong to the coordinator.
 #![no_std]
 #![allow(
     missing_docs,
-    reason = "a field says by its name what it is; if it does not, it has a comment"
+    reason = "fields and variants alone may lack docs, if their names say enough: tidy checks the rest"
 )]
 #![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
@@ -84,7 +84,7 @@ pub use state::{ApplyError, Mismatch, State};
 pub use submit::effective_spec::EffectiveStep;
 pub use unenforced::Enforcement;
 
-/// Whether hosts count a resource key, so that what there is of it is what they have.
+/// Whether hosts count a resource key, so that a pool has as much of it as its hosts report.
 pub fn counted_by_hosts(key: &str) -> bool {
     sluice_scheduler::HOST_KEYS.contains(&key)
 }

@@ -22,21 +22,22 @@ use crate::record::LogEntry;
 
 pub use sluice_reasons::{JoinRefusal, QueueBound, QueueFull, Refusal, Use};
 
-/// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
+/// An action for the driver. One drain yields all records first, then sends, replies and timers.
 #[expect(
     clippy::large_enum_variant,
     reason = "most outputs are records: a box for each would cost more than the room that the others waste"
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Make this durable.
+    /// Make this record durable.
     Record(LogEntry),
     /// Answer a hello. After a refusal the driver closes the connection.
     Greet {
         session: SessionId,
         greeting: HelloReply,
     },
-    /// Tell an agent. Lost where the connection is gone; the core says it again after the next hello.
+    /// Send an order to an agent. The order is lost if the connection has ended; the core repeats it after the next
+    /// hello.
     ToNode {
         session: SessionId,
         node: NodeName,
@@ -45,7 +46,7 @@ pub enum Output {
     /// Close a connection at once.
     LetGo {
         session: SessionId,
-        /// Why, for both ends.
+        /// The reason, for both ends.
         why: String,
     },
     /// Answer a caller.
@@ -57,86 +58,86 @@ pub enum Output {
 /// An answer to a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To a submit: one result for each step, in order.
+    /// Answer to a submit: one result for each step, in order.
     Submitted(Vec<Result<Submitted, Refusal>>),
-    /// To what a submit would come to.
+    /// Answer to a preview of a submit.
     Previewed(Box<Preview>),
-    /// To a cancel: done, under way, or needless because the step has ended.
+    /// Answer to a cancel: done, under way, or not needed because the step has ended.
     Cancelled(Result<StepId, Refusal>),
-    /// To what was wanted of a step: done, under way, or so already.
+    /// Answer to an action on a step: done, under way, or so already.
     Steered(Result<StepId, Refusal>),
-    /// To a change of a node: it is made, or was so already.
+    /// Answer to a change of a node: made, or so already.
     Changed(Result<(), Refusal>),
-    /// To a change of terms: it is made, or would be so.
+    /// Answer to changes of documents: made, or previewed.
     Applied(Result<Applied, Refused>),
-    /// To a host that showed the secret of a token.
+    /// Answer to a host that showed the secret of a join token.
     Joined(Result<Joined, JoinRefusal>),
 }
 
-/// What changes of terms mean.
+/// The effects of changes of documents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// What came of each change, in their order.
+    /// Results, in the order of the changes.
     pub outcomes: Vec<AppliedChange>,
-    /// Who uses what they take away: they are made by force alone.
+    /// Steps and documents that use what the changes take away. Such changes need `force`.
     pub uses: Vec<Use>,
-    /// Steps that run and that others may make be preempted now, and could not before.
+    /// Running steps that can be preempted now and could not before.
     pub exposed: Vec<StepId>,
-    /// Steps that be preempted at once, each with the one that they be preempted to.
+    /// Steps that are preempted at once, each with the step that preempts it.
     pub preempted: Vec<(StepId, StepId)>,
-    /// Steps that waited and could never start any more.
+    /// Queued steps that could never start any more.
     pub rejected: Vec<StepId>,
 }
 
-/// What came of one change of terms.
+/// The result of one change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
-    /// What was there; `None` is nothing.
+    /// The terms before; `None` if there were none.
     pub before: Option<CurrentTerms>,
-    /// What is there.
+    /// The terms after; `None` if there are none.
     pub after: Option<CurrentTerms>,
 }
 
 impl AppliedChange {
-    /// Whether anything is other than it was.
+    /// Whether the terms differ.
     pub fn is_change(&self) -> bool {
         self.before != self.after
     }
 }
 
-/// Terms of either kind.
+/// The terms of an object, by its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CurrentTerms {
-    /// Of a pool.
+    /// Terms of a pool.
     Pool(Box<DesiredPool>),
-    /// Of a subject in a pool.
+    /// Policy of a subject in a pool.
     Policy(PolicySpec),
-    /// Of the cluster as a whole.
+    /// Terms of the cluster.
     Cluster(ClusterSpec),
-    /// Of a document of assertions.
+    /// A validation document.
     Validation(ValidationSpec),
-    /// Of a platform of a pool.
+    /// Terms of a platform of a pool.
     Platform(PlatformSpec),
-    /// Of a template.
+    /// Contents of a template.
     Template(Box<Template>),
-    /// Of a role.
+    /// Terms of a role.
     Role(RoleSpec),
-    /// Of a binding.
+    /// Terms of a binding.
     Binding(BindingSpec),
 }
 
-/// Why changes of terms are not made, none of them.
+/// The reason why none of the changes is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The place of the change that is to blame, counted from 0, if it is one of them.
+    /// Index of the change at fault, from 0, if it is one of them.
     pub at: Option<usize>,
     pub refusal: Refusal,
 }
 
-/// A step that is stored now; its state says whether it was queued, allocated or rejected.
+/// A stored step; its state says whether it was queued, allocated or rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submitted {
     pub step: StepId,
-    /// Whether this submit stored it; a repeat did not.
+    /// Whether this submit stored it; `false` for a repeat.
     pub created: bool,
 }

@@ -26,14 +26,15 @@ pub use subject::RecordSubject;
 
 use prelude::*;
 
+/// A fact in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
-    /// A coordinator began to speak for the cluster, or an admin set the epoch after which the next one does.
+    /// A coordinator began to speak for the cluster, or an admin set the epoch after which the next one starts.
     CoordinatorStarted {
         epoch: Epoch,
-        /// Silence after which it calls a node lost. The leases that it gives run out before that.
+        /// Silence after which the coordinator calls a node lost. The leases that it gives expire before that.
         #[serde(default)]
         lost_after: Span,
     },
@@ -41,181 +42,181 @@ pub enum Record {
     ClockJumped(ClockJump),
     /// A pool was made or changed.
     PoolPut(PoolPut),
-    /// A subject was bound to a pool, or on other terms.
+    /// A policy of a subject in a pool was made or changed.
     PolicyPut(PolicyPut),
-    /// A subject is bound to a pool no longer. What it runs there goes on.
+    /// A policy of a subject in a pool was deleted. Running steps go on.
     PolicyDeleted { pool: PoolName, subject: Subject },
-    /// A node was let in, with what it has; also when it comes back changed or its inventory changes.
+    /// A node was admitted with its inventory. Also recorded if it comes back changed or its inventory changes.
     NodeReported(NodeReported),
-    /// A node is linked, heard and reconciled: it takes work.
+    /// A node is connected and reconciled: it takes work.
     NodeReady { node: NodeName },
-    /// A node is linked and heard, and still holds attempts that were ended here: no new work until they are gone.
+    /// A node is connected and still holds attempts that were ended here. It gets no new work until they are gone.
     NodeReconciling { node: NodeName },
-    /// A node is heard, and its agent has no supervisor: no new work.
+    /// A node's agent has no supervisor: the node gets no new work.
     NodeUnsupervised {
         node: NodeName,
-        /// Why, and what to do there, in the agent's words.
+        /// Reason and way out, from the agent.
         why: String,
     },
-    /// A node is silent or its link is down: no new work.
+    /// A node is silent or its connection is down: it gets no new work.
     NodeUnreachable { node: NodeName },
-    /// A node was silent for so long that its attempts must have stopped: they end, and their steps go on elsewhere.
+    /// A node was silent for so long that its attempts must have stopped. They end, and their steps are queued again.
     NodeLost { node: NodeName },
-    /// A step was accepted and waits.
+    /// A step was accepted and queued.
     StepQueued(StepQueued),
-    /// A step was refused for good: it could never be granted. It is stored all the same.
+    /// A step was rejected because it could never be granted. It is stored all the same.
     StepRejected(StepRejected),
     /// Resources were granted to a new attempt.
     Allocated(Allocated),
-    /// A step that cannot start yet was promised a place.
+    /// A step that cannot start yet was nominated for hosts.
     Nominated {
         step: StepId,
-        /// Where, and whose end it awaits.
+        /// The hosts, and the attempts whose end it awaits.
         nomination: Nomination,
     },
-    /// A promise ended without its step having started.
+    /// A nomination ended without the start of its step.
     Withdrawn { step: StepId },
     /// A host works on an attempt.
     Starting { attempt: AttemptId, node: NodeName },
     /// An attempt's process runs.
     Started(Started),
-    /// An attempt is to stop.
+    /// An attempt is being stopped.
     Stopping(Stopping),
     /// An attempt's process has ended; its resources are not free yet.
     Ended(Ended),
     /// An attempt's resources on a host are free.
     Released { attempt: AttemptId, node: NodeName },
-    /// A step waits again, in its old place.
+    /// A step was queued again, in its old place.
     Requeued {
         step: StepId,
-        /// Why its attempt is over.
+        /// The reason why its attempt has ended.
         #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
         reason: Cause,
     },
-    /// A step came to a terminal state.
+    /// A step reached a terminal state.
     StepEnded(StepEnded),
-    /// A step in a terminal state was dropped from memory: more have ended since than are kept.
+    /// A step in a terminal state was dropped from memory, because more have ended since than are kept.
     StepForgotten { step: StepId },
-    /// An admin closed a node to new work, or changed why. What runs there goes on.
+    /// An admin cordoned a node, or changed the reason. Running steps go on.
     NodeCordoned {
         node: NodeName,
-        /// Text of the admin; empty where none were given.
+        /// Text of the admin, or empty.
         reason: String,
     },
-    /// An admin closed a node to new work and wants it empty, or changed why or until when.
+    /// An admin drained a node, or changed the reason or the deadline.
     NodeDraining(NodeDraining),
     /// An admin opened a node again: it is neither cordoned nor drained.
     NodeUncordoned { node: NodeName },
-    /// An admin set labels of a node, or took some away.
+    /// An admin set or removed labels of a node.
     NodeLabelled(NodeLabelled),
-    /// An admin wants a silent node forgotten; what it holds may run on until it is lost, so it is kept until then.
+    /// An admin deletes a silent node. Its attempts may run on until it is lost, so it is kept until then.
     NodeLeaving { node: NodeName },
-    /// A node was forgotten: its pool no longer has what it had.
+    /// A node was deleted, and its pool lost the node's resources.
     NodeDeleted { node: NodeName },
-    /// A node that was to become empty is.
+    /// A node that is being drained is empty.
     NodeDrained { node: NodeName },
-    /// A pool without nodes is no more, nor are its policies.
+    /// A pool without nodes was deleted with its policies.
     PoolDeleted { pool: PoolName },
-    /// An attempt is to be frozen.
+    /// An attempt is being frozen.
     Suspending(Suspending),
-    /// An attempt is frozen: all that it held but its memory is free.
+    /// An attempt is frozen: all that it held except its memory is free.
     Suspended(Suspended),
-    /// A frozen attempt holds again all that it asked for, and is to be brought back.
+    /// A frozen attempt holds all that it asked for again, and is being resumed.
     Resuming {
         attempt: AttemptId,
-        /// The waiters around which that was granted: these may take it back.
+        /// Queued steps that were passed over for this grant and may preempt it.
         backfill: BTreeSet<StepId>,
     },
     /// An attempt that was frozen runs again.
     Resumed { attempt: AttemptId, node: NodeName },
-    /// An attempt was to be frozen or brought back, which could not be done.
+    /// An attempt could not be frozen or resumed.
     NotSuspended(NotSuspended),
-    /// A caller suspended a step: it waits for nothing but to be let go again.
+    /// A caller suspended a step. It is not considered until a caller resumes it.
     Held { step: StepId },
-    /// A step that a caller had suspended may go on.
+    /// A caller resumed a step that a caller had suspended.
     Unheld { step: StepId },
-    /// A node's agent told which of its GPUs are not to be granted, and why; of all others that they are.
+    /// A node's agent reported which GPUs are unfit, and why. All others are fit.
     GpusReported {
         node: NodeName,
-        /// All that is wrong.
+        /// The unfit GPUs.
         states: GpuStates,
     },
-    /// An admin closed GPUs of a node to new work, or changed why. What runs on them goes on.
+    /// An admin cordoned GPUs of a node, or changed the reason. Running steps go on.
     GpusCordoned(GpusCordoned),
-    /// An admin opened GPUs of a node again, or had those checked that their host called unfit.
+    /// An admin uncordoned GPUs of a node, or had GPUs checked that their host reported as unfit.
     GpusUncordoned { node: NodeName, gpus: Vec<String> },
-    /// The terms of the cluster as a whole were set.
+    /// The terms of the cluster were set.
     ClusterPut { terms: ClusterSpec },
-    /// A template was made or changed. What was submitted before stands on what it was.
+    /// A template was made or changed. Steps that were submitted before keep the old one.
     TemplatePut {
         template: TemplateName,
         terms: Template,
     },
-    /// A template is no more.
+    /// A template was deleted.
     TemplateDeleted { template: TemplateName },
-    /// An attempt has saved its work: what its loss would cost counts from there.
+    /// An attempt has saved its work: the cost of a preemption counts from there.
     Checkpointed {
         attempt: AttemptId,
-        /// When, by the coordinator's clock; earlier than the record.
+        /// Time by the coordinator's clock; earlier than the record.
         saved_at: Time,
     },
-    /// A document of assertions was made or changed.
+    /// A validation document was made or changed.
     ValidationPut {
         validation: ValidationName,
         terms: ValidationSpec,
     },
-    /// A document of assertions is there no longer.
+    /// A validation document was deleted.
     ValidationDeleted { validation: ValidationName },
-    /// A platform of a pool was declared or changed. What runs on its GPUs goes on.
+    /// A platform of a pool was declared or changed. Running steps go on.
     PlatformPut(PlatformPut),
-    /// An admin wants a node in another pool as soon as it is empty.
+    /// An admin moves a node to another pool as soon as it is empty.
     NodeMoving { node: NodeName, pool: PoolName },
-    /// A node is in another pool, whatever its config says. It is open again, unless it was closed before.
+    /// A node was moved to another pool, whatever its config says. It is open again, unless it was cordoned before.
     NodeMoved {
         node: NodeName,
-        /// Where it is.
+        /// The new pool.
         pool: PoolName,
     },
-    /// A pool declares a platform no longer.
+    /// A pool no longer declares a platform.
     PlatformDeleted {
         pool: PoolName,
         platform: PlatformName,
     },
-    /// The step was changed who may do what.
+    /// A role, a binding or an API token was changed.
     AccessChanged { change: AccessChange },
     /// A caller changed something, or was refused.
     Audited { entry: AuditEntry },
-    /// An admin made a token by which hosts join. Its secret is kept nowhere.
+    /// An admin made a join token. Its secret is not stored.
     JoinTokenMade(JoinTokenMade),
-    /// A host joined by a token: certificates of earlier generations open nothing any more.
+    /// A host joined by a token: certificates of earlier generations admit nobody any more.
     JoinTokenUsed(JoinTokenUsed),
-    /// An admin took a token back. Hosts that it has let in stay.
+    /// An admin revoked a join token. Hosts that joined by it stay.
     JoinTokenRevoked { token: JoinTokenId },
-    /// A host showed the secret of a token and was not let in.
+    /// A host showed the secret of a join token and was refused.
     JoinRefused(JoinRefused),
-    /// A host with the certificate of a node was not let in. Said once until the node is let in again.
+    /// A host with the certificate of a node was refused. Recorded once until the node is admitted again.
     NodeRefused {
         node: NodeName,
-        /// Why not, and what would help.
+        /// Reason and way out.
         why: String,
     },
-    /// The access of a node was ended: certificates of earlier generations open nothing any more.
+    /// The access of a node was ended: certificates of earlier generations admit nobody any more.
     NodeRevoked {
         node: NodeName,
-        /// The generation that a new certificate must have at least.
+        /// Lowest generation that a new certificate must have.
         generation: Generation,
     },
-    /// The store is of an earlier time than the hosts: nothing new starts until they have told what they run.
+    /// The store is older than the hosts: nothing new starts until they have reported what they run.
     RecoveryBegan {
         why: RecoveryCause,
-        /// Up to where the store knows what was granted.
+        /// Last position in the log of which the store knows all grants.
         known: LogPoint,
     },
-    /// What hosts run is known again: what waits may start.
+    /// The attempts on hosts are known again: queued steps may start.
     RecoveryEnded {
-        /// How it came to its end.
+        /// The way in which the recovery ended.
         end: RecoveryEnd,
     },
-    /// An attempt that was not known here runs on a host, or has run: it is one of ours again, and so is its step.
+    /// An attempt that runs or ran on a host and was not known here was adopted, with its step.
     Adopted(Adopted),
 }

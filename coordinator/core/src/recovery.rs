@@ -41,7 +41,7 @@ use crate::model::recovery::{LogPoint, RecoveryCause};
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::Record;
 
-/// From now on nothing new starts. What was granted up to `known` the store knows of.
+/// Stops new starts. The store knows all grants up to `known`.
 pub(crate) fn begin_recovery(ctx: &mut Context, why: RecoveryCause, known: LogPoint) {
     let before = ctx.state().recovery().map(|recovery| recovery.known);
     let known = before.map_or(known, |before| before.min(known));
@@ -49,7 +49,7 @@ pub(crate) fn begin_recovery(ctx: &mut Context, why: RecoveryCause, known: LogPo
     await_recovery(ctx);
 }
 
-/// Wakes us when the recovery may end.
+/// Sets the timer for the end of the recovery.
 pub(crate) fn await_recovery(ctx: &mut Context) {
     if ctx.state().recovery().is_some() {
         let at = recovery_lasts_until(ctx);
@@ -57,22 +57,21 @@ pub(crate) fn await_recovery(ctx: &mut Context) {
     }
 }
 
-/// When all has stopped that no host has told of: each lease of an earlier coordinator has run out, as for nodes that
-/// are lost.
+/// Time at which every unreported attempt has stopped, because each lease of an earlier coordinator has expired.
 pub(crate) fn recovery_lasts_until(ctx: &Context) -> Time {
     let silent = ctx.listening_since() + ctx.settings().lost_after;
     silent.max(ctx.state().no_loss_before())
 }
 
-/// The remembered nodes that have not told yet what they run, and are not lost.
+/// The remembered nodes that have not yet reported what they run and are not lost.
 pub(crate) fn unreported(ctx: &Context) -> impl Iterator<Item = &NodeName> {
     let nodes = ctx.state().nodes().values();
-    let there = nodes.filter(|node| node.state != NodeState::Lost);
-    let silent = there.filter(|node| !has_told(ctx, &node.name));
+    let present = nodes.filter(|node| node.state != NodeState::Lost);
+    let silent = present.filter(|node| !has_told(ctx, &node.name));
     silent.map(|node| &node.name)
 }
 
-/// Whether a host has told in this run what it has. One whose agent has not heard its supervisor does not know.
+/// Whether a host has reported in this run what it holds. An agent that has not heard its supervisor has not.
 pub(super) fn has_told(ctx: &Context, node: &NodeName) -> bool {
     let contact = ctx.contact(node);
     contact.is_some_and(|contact| {
@@ -81,7 +80,7 @@ pub(super) fn has_told(ctx: &Context, node: &NodeName) -> bool {
     })
 }
 
-/// Why nothing starts.
+/// The reason why nothing starts.
 pub(crate) fn recovering(ctx: &Context) -> Wait {
     Wait::Recovery {
         unreported: unreported(ctx).cloned().collect(),
@@ -89,7 +88,7 @@ pub(crate) fn recovering(ctx: &Context) -> Wait {
     }
 }
 
-/// A host of a pool that the store does not know: others of the cluster made it after the time of the store.
+/// Makes a pool that a host is in and that the store does not know, because it was made after the time of the store.
 pub(crate) fn know_pool(ctx: &mut Context, pool: &PoolName, node: &NodeName) {
     if ctx.state().recovery().is_none() || ctx.state().pool(pool).is_some() {
         return;
@@ -105,7 +104,7 @@ pub(crate) fn know_pool(ctx: &mut Context, pool: &PoolName, node: &NodeName) {
     }));
 }
 
-/// A host does not know an attempt that the store has there. It was over, or never began; which of both, nobody knows.
+/// Ends an attempt that its host does not know. Whether the attempt was over or never began is unknown.
 pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let Some((_, attempt, part)) = live_on(ctx, node, id) else {
         return;
@@ -145,8 +144,8 @@ fn queue_untracked(ctx: &mut Context, node: &NodeName, step: &StepId) {
     }
 }
 
-/// Attempts that hosts froze or brought back after the time of the store: they stand here as they stand there. `moved_mb`
-/// is what was moved of one that is frozen.
+/// Follows hosts that froze or resumed attempts after the time of the store. `moved_mb` is the memory that was moved
+/// from the GPUs of a frozen attempt.
 pub(crate) fn follow_suspension(
     ctx: &mut Context,
     node: &NodeName,
@@ -159,7 +158,7 @@ pub(crate) fn follow_suspension(
     let Some((_, attempt, part)) = live_on(ctx, node, id) else {
         return;
     };
-    // What has ended is neither, whatever its host says.
+    // An attempt that has ended is neither.
     let runs = part.phase == PartPhase::Running;
     if !runs || attempt.stopping.is_some() || attempt.parts.len() > 1 {
         return;
@@ -180,7 +179,8 @@ pub(crate) fn follow_suspension(
     }
 }
 
-/// It runs where it was frozen. Where its GPUs are another's here it is stopped: the host says what cannot be.
+/// Marks an attempt as resumed. If its GPUs are granted to another here, the attempt is stopped, because the report
+/// cannot be true.
 fn follow_resumption(ctx: &mut Context, node: &NodeName, id: &AttemptId, gpus: &[String]) {
     let free = gpus.iter().all(|gpu| !ctx.state().is_granted(node, gpu));
     if !free {

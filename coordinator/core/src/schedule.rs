@@ -16,12 +16,11 @@ use crate::input::TimerKey;
 use crate::model::step::Step;
 use crate::record::{self, Record};
 
-/// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds
-/// attempts.
+/// Ports at which gangs meet, beginning at the default of PyTorch's launcher: as many as a host can hold attempts.
 const MEETING_PORTS: RangeInclusive<u16> = 29_500..=(29_500 + MAX_ATTEMPTS_PER_NODE as u16 - 1);
 
-/// Makes every move that there is in the pools in which something stirred. None in a recovery: what waits here may run
-/// on a host that has not told of it.
+/// Makes every decision that is possible in the affected pools. Makes none during a recovery, because a queued step
+/// may run on a host that has not reported it.
 pub(crate) fn schedule(ctx: &mut Context) {
     if ctx.state().recovery().is_some() {
         return;
@@ -56,7 +55,7 @@ fn make(ctx: &mut Context, next: Decision) {
             let by = step.clone();
             ctx.record(Record::Nominated { step, nomination });
             for victim in victims {
-                // It holds its resources until its hosts say that nothing of it is left, or that it is frozen.
+                // The attempt holds its resources until its hosts report that it is gone or frozen.
                 match frozen.contains(&victim) {
                     true => suspend_attempt(ctx, &victim, Some(by.clone())),
                     false => preempt_attempt(ctx, &victim, by.clone(), evicted.contains(&victim)),
@@ -99,18 +98,17 @@ fn grant(
     }
 }
 
-/// A port for the parts of a gang to meet at on their first host: the lowest that no other gang has at its address. Where
-/// one host is granted there is nobody to meet.
+/// The lowest port that no other gang has at the address of the first host; `None` if there is one host.
 fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
     let [first, _, ..] = hosts else {
         return None;
     };
     let address = ctx.state().node(first)?.address();
-    let there = ctx.state().nodes_at(address).flat_map(|node| {
+    let at_address = ctx.state().nodes_at(address).flat_map(|node| {
         let attempts = ctx.state().attempts_on(node);
         attempts.map(move |id| (node, id))
     });
-    let taken: BTreeSet<u16> = there
+    let taken: BTreeSet<u16> = at_address
         .filter_map(|(node, id)| Some((node, ctx.state().step(&id.step)?.attempt(id.number)?)))
         .filter(|(node, attempt)| attempt.parts.first().is_some_and(|p| p.node == **node))
         .filter_map(|(_, attempt)| attempt.port)
@@ -118,7 +116,7 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
     MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
 }
 
-/// Runs are spared for a time after their start; when it is over for the next of them, the pool is checked again.
+/// Sets a timer for the next run whose `min_runtime` passes; then the pool is checked again.
 fn wake_when_spared_no_longer(ctx: &mut Context, pool: PoolName) {
     let wake = ctx.state().scheduler().protected_until(&pool, ctx.now());
     if let Some(at) = wake {

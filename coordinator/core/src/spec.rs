@@ -26,7 +26,7 @@ use crate::input::DesiredPool;
 use crate::input::{Desired, TermsChange};
 use crate::model::access::AccessChange;
 
-/// A field that may not hold what it holds.
+/// Makes the error of an invalid field.
 pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldError {
     FieldError {
         code,
@@ -35,10 +35,10 @@ pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldErro
     }
 }
 
-/// The change that a document asks for.
+/// Builds the change that a document asks for.
 ///
 /// # Errors
-/// The first field that may not hold what it holds.
+/// The first invalid field.
 pub fn change(document: PutDocument) -> Result<TermsChange, FieldError> {
     let (wanted, version) = match document {
         PutDocument::Pool(it) => {
@@ -77,10 +77,10 @@ pub fn change(document: PutDocument) -> Result<TermsChange, FieldError> {
     })
 }
 
-/// A pool's terms, checked.
+/// Checks the terms of a pool.
 ///
 /// # Errors
-/// The first field that may not hold what it holds, or that contradicts another.
+/// The first field that is invalid or contradicts another.
 pub fn pool(mut spec: PoolSpec) -> Result<DesiredPool, FieldError> {
     amounts("capacity", &spec.capacity)?;
     rules::check(&spec)?;
@@ -89,10 +89,10 @@ pub fn pool(mut spec: PoolSpec) -> Result<DesiredPool, FieldError> {
     Ok(DesiredPool { spec, platforms })
 }
 
-/// A subject's terms in a pool, checked.
+/// Checks the policy of a subject in a pool.
 ///
 /// # Errors
-/// An amount that is too large, or what would be reserved for nobody in particular.
+/// An amount is too large, or the policy of `*` reserves resources.
 pub fn policy(subject: &Subject, spec: PolicySpec) -> Result<PolicySpec, FieldError> {
     if subject.is_everyone() && spec.reserved.values().any(|n| *n > 0) {
         let why = "the policy of `*` is that of each who has none, and reserves nothing: leave `reserved` out, or write \
@@ -105,20 +105,20 @@ pub fn policy(subject: &Subject, spec: PolicySpec) -> Result<PolicySpec, FieldEr
     Ok(spec)
 }
 
-/// A template, checked.
+/// Checks a template.
 ///
 /// # Errors
-/// The first field that may not hold what it holds.
+/// The first invalid field.
 pub fn template(name: String, terms: Box<Template>) -> Result<Desired, FieldError> {
     let template = template_name("name", name)?;
     terms.check()?;
     Ok(Desired::Template { template, terms })
 }
 
-/// A document of assertions, each of which is read.
+/// Checks a validation document by reading each assertion.
 ///
 /// # Errors
-/// The name, or the first assertion that cannot be read.
+/// The name is invalid, or the first assertion that cannot be read.
 pub fn validation(name: String, terms: ValidationSpec) -> Result<Desired, FieldError> {
     let validation = validation_name(name)?;
     let read = terms.read();
@@ -126,10 +126,10 @@ pub fn validation(name: String, terms: ValidationSpec) -> Result<Desired, FieldE
     Ok(Desired::Validation { validation, terms })
 }
 
-/// The terms of the cluster, checked.
+/// Checks the terms of the cluster.
 ///
 /// # Errors
-/// Where they send away nobody in particular.
+/// `subjects` names the subject `*`, for which `default_pool` stands.
 pub fn cluster(terms: ClusterSpec) -> Result<Desired, FieldError> {
     if terms.subjects.keys().any(Subject::is_everyone) {
         let why = "where all steps go is `default_pool`";
@@ -138,16 +138,16 @@ pub fn cluster(terms: ClusterSpec) -> Result<Desired, FieldError> {
     Ok(Desired::Cluster { terms })
 }
 
-/// A platform's terms, checked.
+/// Checks the terms of a platform.
 ///
 /// # Errors
-/// The first field that may not hold what it holds.
+/// The first invalid field.
 pub fn platform_terms(terms: PlatformSpec) -> Result<PlatformSpec, FieldError> {
     check_platform("", terms.overrides.as_deref(), &terms.validations)?;
     Ok(terms)
 }
 
-/// Fields are named with what stands before them.
+/// Checks the parts of a platform. `below` is put before the names of its fields.
 fn check_platform(
     below: &str,
     overrides: Option<&Template>,
@@ -190,55 +190,55 @@ fn binding(name: String, terms: BindingSpec) -> Result<Desired, FieldError> {
     Ok(Desired::Access { change })
 }
 
-/// A pool's name.
+/// Reads the name of a pool.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn pool_name(field: &str, name: String) -> Result<PoolName, FieldError> {
     PoolName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPool, &e))
 }
 
-/// A subject's name.
+/// Reads the name of a subject.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn subject_name(name: String) -> Result<Subject, FieldError> {
     Subject::new(name).map_err(|e| invalid("subject", ErrorCode::InvalidSubject, &e))
 }
 
-/// A platform's name.
+/// Reads the name of a platform.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn platform_name(field: &str, name: String) -> Result<PlatformName, FieldError> {
     PlatformName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPlatform, &e))
 }
 
-/// A template's name.
+/// Reads the name of a template.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn template_name(field: &str, name: String) -> Result<TemplateName, FieldError> {
     TemplateName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidTemplate, &e))
 }
 
-/// The name of a document of assertions.
+/// Reads the name of a validation document.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn validation_name(name: String) -> Result<ValidationName, FieldError> {
     ValidationName::new(name).map_err(|e| invalid("name", ErrorCode::InvalidName, &e))
 }
 
-/// The name of a role or of a binding.
+/// Reads the name of a role or of a binding.
 ///
 /// # Errors
-/// It is none.
+/// The name is invalid.
 pub fn access_name<T: TryFrom<String, Error = NameError>>(name: String) -> Result<T, FieldError> {
     T::try_from(name).map_err(|e| invalid("name", ErrorCode::InvalidAccess, &e))
 }
 
-/// The platforms that a pool lists: what it leaves out is gone.
+/// The platforms that a pool lists. Platforms that it leaves out are deleted.
 fn platforms_listed(list: Vec<NamedPlatform>) -> Result<PlatformSpecs, FieldError> {
     for (at, NamedPlatform { spec, .. }) in list.iter().enumerate() {
         let below = format!("platforms[{at}].");

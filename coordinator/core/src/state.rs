@@ -41,7 +41,7 @@ pub use apply::{ApplyError, Mismatch};
 pub(crate) use index::{Index, request};
 pub(crate) use rollback::Rollback;
 
-/// Everything that outlives the process.
+/// The stored state: everything that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "StoredState")]
 pub struct State {
@@ -49,40 +49,40 @@ pub struct State {
     index: Index,
 }
 
-/// What a snapshot holds.
+/// The contents of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredState {
-    /// The number of the last record that was applied.
+    /// Number of the last applied record.
     seq: u64,
     epoch: Option<Epoch>,
-    /// Terms of the coordinator that began last.
+    /// `lost_after` of the coordinator that started last.
     #[serde(default)]
     lost_after: Span,
-    /// Until then, leases that an earlier coordinator gave may keep attempts running on silent nodes.
+    /// Time until which leases of an earlier coordinator may keep attempts running on silent nodes.
     #[serde(default)]
     no_loss_before: Time,
-    /// While the store is of an earlier time than the hosts.
+    /// The recovery, while the store is older than the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recovery: Option<Recovery>,
     pools: BTreeMap<PoolName, Pool>,
-    /// Terms of the cluster as a whole.
+    /// Terms of the cluster.
     #[serde(default)]
     cluster: Cluster,
-    /// Documents of assertions, by name.
+    /// Validation documents, by name.
     #[serde(default)]
     validations: BTreeMap<ValidationName, Validation>,
-    /// What pools may lay under steps.
+    /// Templates, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     templates: BTreeMap<TemplateName, StoredTemplate>,
-    /// Who may do what.
+    /// Roles, bindings and tokens.
     #[serde(default, skip_serializing_if = "Access::is_empty")]
     access: Access,
-    /// Places that steps are promised which cannot start yet.
+    /// Nominations of steps that cannot start yet.
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
-    /// Who may have a certificate.
+    /// Join tokens and the access of nodes.
     #[serde(default)]
     admission: Admission,
 }
@@ -101,33 +101,33 @@ impl Serialize for State {
 }
 
 impl State {
-    /// The number of the last record that was applied; 0 before the first.
+    /// Number of the last applied record; 0 before the first.
     pub fn seq(&self) -> u64 {
         self.stored.seq
     }
 
-    /// The epoch that was begun last.
+    /// The epoch that began last.
     pub fn epoch(&self) -> Option<&Epoch> {
         self.stored.epoch.as_ref()
     }
 
-    /// No node may be called lost before: leases of earlier coordinators, under terms that may have been longer, may
-    /// still run.
+    /// Earliest time at which a node may be called lost: leases of earlier coordinators, under terms that may have
+    /// been longer, may run until then.
     pub fn no_loss_before(&self) -> Time {
         self.stored.no_loss_before
     }
 
-    /// Who may have a certificate.
+    /// Join tokens and the access of nodes.
     pub fn admission(&self) -> &Admission {
         &self.stored.admission
     }
 
-    /// The terms of the cluster as a whole.
+    /// The terms of the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.stored.cluster
     }
 
-    /// Every document of assertions, by name.
+    /// Every validation document, by name.
     pub fn validations(&self) -> &BTreeMap<ValidationName, Validation> {
         &self.stored.validations
     }
@@ -136,7 +136,7 @@ impl State {
     pub fn templates(&self) -> &BTreeMap<TemplateName, StoredTemplate> {
         &self.stored.templates
     }
-    /// Who may do what.
+    /// Roles, bindings and tokens.
     pub fn access(&self) -> &Access {
         &self.stored.access
     }
@@ -146,6 +146,7 @@ impl State {
         &self.stored.pools
     }
 
+    /// The pool with this name.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.stored.pools.get(name)
     }
@@ -155,6 +156,7 @@ impl State {
         &self.stored.nodes
     }
 
+    /// The remembered node with this name.
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
         self.stored.nodes.get(name)
     }
@@ -164,26 +166,27 @@ impl State {
         &self.stored.steps
     }
 
+    /// The remembered step with this id.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.stored.steps.get(id)
     }
 
-    /// Gives steps the values of their variables back, which are kept apart from what is written of them.
+    /// Restores the values of steps' variables, which are stored apart from the specs.
     ///
-    /// The first step for whose variables there is nothing, or other ones.
+    /// The first step without variables in the store, or with others.
     ///
     /// # Errors
-    /// Those of whoever keeps them.
+    /// An error of the store.
     pub fn give_environments<E>(
         &mut self,
-        mut kept: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
+        mut environment_of: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
     ) -> Result<Option<StepId>, E> {
         for (id, step) in &mut self.stored.steps {
             if step.spec.env.is_empty() {
                 continue;
             }
             let before = step.spec.weight();
-            match kept(id)? {
+            match environment_of(id)? {
                 Some(values) if values.keys().eq(step.spec.env.keys()) => {
                     step.spec.env = values;
                     self.index.update_weight(step, before);
@@ -194,21 +197,21 @@ impl State {
         Ok(None)
     }
 
-    /// The remembered steps whose [`Step::place`] is after `place`, those first that were submitted first.
+    /// The remembered steps whose [`Step::place`] is after `place`, in order of submission.
     pub fn steps_after(&self, place: u64) -> impl Iterator<Item = &Step> {
         let after = (Bound::Excluded(place), Bound::Unbounded);
         let later = self.index.in_order().range(after);
         later.filter_map(|(_, id)| self.stored.steps.get(id))
     }
 
-    /// The nodes that joined a pool, by name.
+    /// The nodes of a pool, by name.
     pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
         let hosts = self.scheduler().pool(pool).into_iter();
         let names = hosts.flat_map(|pool| pool.nodes());
         names.filter_map(|name| self.stored.nodes.get(name))
     }
 
-    /// What its pool requires of a node and it does not have. While there is any such thing it gets no new work.
+    /// The required capabilities that a node lacks. A node that lacks any gets no new work.
     pub fn missing_capabilities(&self, node: &Node) -> BTreeSet<Capability> {
         self.index.missing_capabilities(node)
     }
@@ -218,12 +221,12 @@ impl State {
         node.is_open() && self.missing_capabilities(node).is_empty()
     }
 
-    /// The steps that wait for a pool, those first that go first.
+    /// The steps queued in a pool, in queue order.
     pub fn queued_in<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a StepId> + use<'a> {
         self.scheduler().in_order(pool).into_iter()
     }
 
-    /// Number of steps wait for a pool.
+    /// Number of steps queued in a pool.
     pub fn queue_len(&self, pool: &PoolName) -> usize {
         self.scheduler().pool(pool).map_or(0, |pool| pool.waiting())
     }
@@ -236,28 +239,28 @@ impl State {
         self.index.attempts_on(node)
     }
 
-    /// The nodes that are reached at an address.
+    /// The nodes with this address.
     pub fn nodes_at<'a>(&'a self, address: &str) -> impl Iterator<Item = &'a NodeName> + use<'a> {
         self.index.nodes_at(address)
     }
 
-    /// What is granted on a node, in resources of the keys that hosts bound. It may be above its capacity where
-    /// something of it vanished while it was granted.
+    /// Resources granted on a node, of the keys that hosts bound. May exceed the capacity if some of it vanished
+    /// while it was granted.
     pub fn used_on(&self, node: &NodeName) -> Amounts {
         self.index.used_on(node).amounts()
     }
 
-    /// What is granted of a pool, over all keys.
+    /// Resources granted in a pool, over all keys.
     pub fn used_of(&self, pool: &PoolName) -> Amounts {
         self.index.used_of(pool)
     }
 
-    /// How many attempts hold resources of a pool.
+    /// Number of attempts that hold resources of a pool.
     pub fn running_in(&self, pool: &PoolName) -> usize {
         self.scheduler().pool(pool).map_or(0, |pool| pool.running())
     }
 
-    /// What the nodes of a pool have, added up.
+    /// Sum of the resources of a pool's nodes.
     pub fn capacity_of(&self, pool: &PoolName) -> Amounts {
         let mut sum = Amounts::new();
         for node in self.nodes_of(pool) {
@@ -266,7 +269,7 @@ impl State {
         sum
     }
 
-    /// Number of steps stand in each state.
+    /// Number of steps in each state.
     pub fn steps_by_state(&self) -> impl Iterator<Item = (StepState, u64)> {
         let counts = self.index.by_state();
         StepState::ALL
@@ -274,7 +277,7 @@ impl State {
             .map(|state| (state, counts.get(&state).copied().unwrap_or(0)))
     }
 
-    /// The step that was submitted first of those that wait for a pool.
+    /// The step of a pool's queue that was submitted first.
     pub fn oldest_in(&self, pool: &PoolName) -> Option<&Step> {
         let pool = self.scheduler().pool(pool)?;
         self.step(pool.oldest()?)
@@ -290,12 +293,12 @@ impl State {
         self.index.finished().values()
     }
 
-    /// The waiting steps that are promised a place, by id.
+    /// The nominated queued steps, by id.
     pub fn promised(&self) -> impl Iterator<Item = &StepId> {
         self.stored.nominations.keys()
     }
 
-    /// The platforms that a GPU of a node is of; without one, all that the node is of.
+    /// The platforms of a GPU of a node, or of the whole node.
     pub fn platforms_of<'a>(
         &'a self,
         node: &Node,
@@ -308,17 +311,17 @@ impl State {
         }
     }
 
-    /// Who gets what, as scheduling sees it.
+    /// The scheduler's view of this state.
     pub fn scheduler(&self) -> &Scheduler {
         self.index.scheduler()
     }
 
-    /// What is derived.
+    /// The indexes, which are derived from the facts.
     pub(crate) fn index(&self) -> &Index {
         &self.index
     }
 
-    /// What is derived, built again: for invariants.
+    /// The indexes, built from scratch for the invariants.
     pub(crate) fn rebuilt_index(&self) -> Index {
         Index::of(&self.stored)
     }

@@ -1,4 +1,5 @@
-//! Changes of what admins write: platforms, templates, validations and access, and who uses what a change takes away.
+//! Changes of documents of admins: platforms, templates, validations and access; and who uses what a change takes
+//! away.
 
 pub(crate) mod access;
 pub(crate) mod platforms;

@@ -1,4 +1,4 @@
-//! Warns about amounts that hosts do not enforce. Nothing is rejected for it; a pool that `require`s the capability
+//! Warns about amounts that hosts do not enforce. Such a step is not rejected; a pool that `require`s the capability
 //! uses no such host.
 
 use alloc::collections::BTreeMap;
@@ -15,10 +15,10 @@ use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::state::State;
 
-/// What keeps a step to its amount of a key.
+/// The mechanism that enforces each key.
 const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capability::Cpu, MCPU)];
 
-/// Which hosts lack a limit. Pools are checked once each, so that a batch costs what its pools cost.
+/// Finds hosts that lack a limit. Each pool is checked once, so that a batch costs as much as its pools.
 #[derive(Debug)]
 pub struct Enforcement<'a> {
     core: &'a Core,
@@ -29,19 +29,19 @@ pub struct Enforcement<'a> {
 #[derive(Clone, Debug, Default)]
 struct CandidateHosts<'a> {
     all: usize,
-    /// How many lack a capability, and the first of them.
+    /// Number of hosts that lack a capability, and the first of them.
     lacking: BTreeMap<Capability, (usize, &'a NodeName)>,
 }
 
 impl<'a> Enforcement<'a> {
-    /// By the hosts as they are now.
+    /// Starts from the hosts as they are now.
     pub fn new(core: &'a Core) -> Self {
         let pools = BTreeMap::new();
         Self { core, pools }
     }
 
-    /// Each amount that nothing keeps the step to: on the hosts that it was granted, or else on some of
-    /// those on which it may start. None for a step that has ended.
+    /// Lists the amounts of a step that are not enforced: on its granted hosts, or else on some hosts where it may
+    /// start. Empty for a step that has ended.
     pub fn warnings(&mut self, step: &Step) -> Vec<Unenforced> {
         let asked = |key: &str| step.spec.request.get(key) > 0;
         if step.state.is_terminal() || !LIMITS.iter().any(|(_, key)| asked(key)) {
@@ -87,7 +87,7 @@ fn taking<'a>(state: &'a State, pool: &'a PoolName) -> impl Iterator<Item = &'a 
 }
 
 impl<'a> CandidateHosts<'a> {
-    /// These hosts too. One whose supervisor has told nothing yet is not judged.
+    /// Adds these hosts. A host whose supervisor has not reported yet is left out.
     fn with(mut self, nodes: impl Iterator<Item = &'a Node>) -> Self {
         for node in nodes.filter(|node| !node.inventory.capabilities.is_empty()) {
             self.all += 1;

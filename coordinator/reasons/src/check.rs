@@ -1,4 +1,4 @@
-//! What a dry run of a submit finds, one thing at a time. The sentences are in `messages/check.rs`.
+//! Findings of a dry run of a submit, one by one. The sentences are in `messages/check.rs`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,23 +7,23 @@ use sluice_common::id::{NodeName, PlatformName, Subject, ValidationName};
 
 use crate::{Rejection, StepReason, Wait};
 
-/// One thing that a dry run of a submit looks at.
+/// A finding of a dry run of a submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The subject may submit to the pool.
     Policy {
         subject: Subject,
         priority: u64,
-        /// Whose policy it is, if that is another's.
+        /// The subject whose policy it is, if that is another.
         by: Option<Subject>,
-        /// Whether the cluster's defaults send it to the pool.
+        /// Whether the cluster's defaults route it to the pool.
         by_default: bool,
     },
     /// No pool takes it.
     NoPool(Rejection),
-    /// The pool takes new steps of its admins alone: why, in an admin's words, and whether this is one.
+    /// The pool is in maintenance: the admin's message, and whether the submitter may use it all the same.
     Maintenance { message: String, admin: bool },
-    /// A field as it would be, and where the value is from.
+    /// The value that a field gets, and its origin.
     Filled {
         field: String,
         value: String,
@@ -31,30 +31,30 @@ pub enum Check {
     },
     /// The pool could never grant it.
     Never(Rejection),
-    /// An assertion, and how it comes out.
+    /// The result of an assertion.
     Assertion {
         document: ValidationName,
         platform: Option<PlatformName>,
         assert: String,
         outcome: AssertionOutcome,
     },
-    /// The platforms that it asks for, any where there is none, and the hosts of them that could hold it.
+    /// The requested platforms (any if empty), and their hosts that could hold the step.
     Hosts {
         platforms: Vec<PlatformName>,
         hosts: Vec<NodeName>,
     },
     /// The step would be rejected.
     Rejected(StepReason),
-    /// The step would start at once: its hosts, and how many GPUs it would have on each.
+    /// The step would start at once: its hosts, and the number of GPUs on each.
     Starts {
         standing: StepReason,
         parts: Vec<(NodeName, usize)>,
     },
-    /// The step would wait: at which place of how many, and for what.
+    /// The step would be queued: its place, the length of the queue, and the reason.
     Waits { place: (usize, usize), wait: Wait },
 }
 
-/// How an assertion comes out.
+/// The result of an assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AssertionOutcome {
     /// The assertion holds for the step.

@@ -1,13 +1,13 @@
-//! Reasons: codes with typed parameters, with which the core decides and which the log keeps, and all sentences about
-//! them in `messages/`.
+//! Reasons: codes with typed parameters that the core decides with and the log stores, and all sentences about them
+//! in `messages/`.
 //!
-//! A sentence is made of its parameters alone, when it is read: no decision makes one and no step keeps one, so
-//! rewriting a sentence changes nothing in a log. Only what is recorded about hosts that were refused or cordoned by
-//! the coordinator is stored as text (`messages/recorded.rs`).
+//! A sentence is made from its parameters when it is read. Decisions and steps hold no sentences, so rewriting one
+//! changes nothing in a log. Only reasons about hosts that the coordinator refused or cordoned are stored as text
+//! (`messages/recorded.rs`).
 #![no_std]
 #![allow(
     missing_docs,
-    reason = "a field says by its name what it is; where it does not, it has a comment"
+    reason = "fields and variants alone may lack docs, if their names say enough: tidy checks the rest"
 )]
 #![deny(clippy::wildcard_enum_match_arm)]
 

@@ -1,4 +1,5 @@
-//! Every sentence about where a step is. Nothing here looks at a state: what a sentence names, its parameters hold.
+//! Every sentence about the state of a step. A sentence depends on its parameters alone, never on the scheduling
+//! state.
 
 mod check;
 mod exit;
@@ -26,7 +27,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
 
-/// The first `most` of some names, and how many more there are.
+/// Shortens a list to the first `most` names and the number of the others.
 pub fn shortened(mut names: Vec<String>, most: usize) -> String {
     let more = names.len().saturating_sub(most);
     names.truncate(most);
@@ -36,7 +37,7 @@ pub fn shortened(mut names: Vec<String>, most: usize) -> String {
     }
 }
 
-/// Names in a sentence.
+/// Quotes names for a sentence.
 pub fn quoted<T: Display>(names: &[T]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")

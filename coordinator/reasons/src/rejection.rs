@@ -1,4 +1,4 @@
-//! Why a step can never be granted in a pool. The sentences are in `messages/rejection/`.
+//! Reasons why a step can never be granted in a pool. The sentences are in `messages/rejection/`.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -15,18 +15,18 @@ use sluice_common::time::Span;
 
 use crate::SimilarPools;
 
-/// Why a step can never be granted in a pool.
+/// A reason why a step can never be granted in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "rejection", rename_all = "snake_case")]
 pub enum Rejection {
-    /// The pool that it names is not there.
+    /// The step names a pool that does not exist.
     UnknownPool { pool: PoolName, near: SimilarPools },
-    /// The subject has no policy in the pool that it names, or in any.
+    /// The subject has no policy in the named pool, or in any.
     NoPolicy {
         subject: Subject,
         pool: Option<PoolName>,
     },
-    /// Nobody counts the key.
+    /// Neither hosts nor the pool declare the resource key.
     UnknownResource {
         pool: PoolName,
         key: ResourceKey,
@@ -42,91 +42,91 @@ pub enum Rejection {
     },
     /// Too few hosts could hold it, even when empty.
     NoHostFits { pool: PoolName, hosts: HostMismatch },
-    /// The step breaks a rule of the pool by what it says.
+    /// The written fields of the step break a rule of the pool.
     BreaksRule { pool: PoolName, breach: RuleBreach },
-    /// The step does not keep the assertions of the pool's validations, or no host does for it.
+    /// The step fails assertions of the pool's validations, or no host passes them for it.
     Invalid {
         pool: PoolName,
         judge: AssertionSource,
-        /// The document of the assertion.
+        /// The validation document of the assertion.
         validation: ValidationName,
-        /// In the words of who wrote the assertion.
+        /// Advice by the author of the assertion.
         advice: String,
         unkept: FailedAssertion,
     },
 }
 
-/// Why a pool does not take a step that waits for others.
+/// A reason why a pool excludes a queued step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exclusion {
     /// The pool was made after the step was submitted.
     MadeAfter,
     /// The pool would reject the step now.
     Never(Rejection),
-    /// The pool takes no new steps; the text is the admin's.
+    /// The pool is in maintenance; the text is the admin's.
     Maintenance(String),
-    /// A rule kept the step out that is there no more.
+    /// A rule excluded the step and has been removed since.
     BeforeChange,
 }
 
-/// What bounds an amount.
+/// The bound of an amount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmountBound {
-    /// What the pool has.
+    /// The pool's capacity.
     Capacity,
-    /// What its subject may ever use there.
+    /// The subject's limit in the pool.
     Limit(Subject),
-    /// What is reserved for its subject there, since it is not preemptible.
+    /// The reserved amount of the subject in the pool, because the step is not preemptible.
     Reserved(Subject),
-    /// What `gpus` GPUs of a host carry, since it is not preemptible; the host that comes closest.
+    /// The part of a host that `gpus` GPUs carry, because the step is not preemptible; of the host that comes closest.
     Entitlement { node: NodeName, gpus: u64 },
 }
 
-/// Why too few hosts of a pool could hold a step.
+/// The reason why too few hosts of a pool could hold a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostMismatch {
-    /// Some are large enough, fewer than it asks for.
+    /// Some hosts are large enough, but fewer than the step asks for.
     TooFew {
         asked: u32,
         large: u64,
-        /// Whether hosts of one platform alone may be taken together.
+        /// Whether the hosts must all be of one platform.
         of_one_platform: bool,
         closed: Option<ForbiddingHosts>,
     },
-    /// None is of a platform that it asks for.
+    /// No host is of a requested platform.
     OfNoPlatform {
         asked: Vec<PlatformName>,
-        /// Those of them that the pool declares.
+        /// The requested platforms that the pool declares.
         declared: Vec<PlatformName>,
-        /// Whether it asks for them because they are the pool's default.
+        /// Whether the step asks for them because they are the pool's default.
         by_default: bool,
-        /// Those that hosts are of.
+        /// The platforms of the pool's hosts.
         there: Vec<PlatformName>,
     },
-    /// Those that are large enough do not let it in.
+    /// The hosts that are large enough forbid something that the step asks for.
     Closed(ForbiddingHosts),
-    /// None is large enough; the one that comes closest.
+    /// No host is large enough; the one that comes closest.
     TooSmall(Option<Shortage>),
 }
 
-/// Hosts that are large enough for a step and do not let it in.
+/// Hosts that are large enough for a step and forbid something that it asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForbiddingHosts {
-    /// One of them.
+    /// One of the hosts.
     pub node: NodeName,
-    /// What is not allowed there.
+    /// The forbidden field.
     pub field: String,
-    /// The platform of it that counts.
+    /// The platform of the host that decides.
     pub platform: Option<PlatformName>,
-    /// The pool that does not allow it; `None` if the platform itself does not.
+    /// The pool that forbids it; `None` if the platform itself does.
     pub by_pool: Option<PoolName>,
-    /// Number of others there are.
+    /// Number of other hosts.
     pub others: u64,
 }
 
-/// A host, and what it has too little of.
+/// A host, and the resource that it has too little of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {
     pub node: NodeName,
@@ -136,7 +136,7 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// Of the host that comes closest: its name, a key, how much is asked of it and how much it has.
+    /// Makes the shortage of the closest host from its name, a key, the requested and the available amount.
     pub fn of((node, key, asked, has): (&NodeName, &str, u64, u64)) -> Self {
         Self {
             node: node.clone(),
@@ -147,24 +147,24 @@ impl Shortage {
     }
 }
 
-/// A rule of a pool that a step breaks by what it says.
+/// A rule of a pool that the written fields of a step break.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RuleBreach {
-    /// The step says more than it may.
+    /// The step exceeds a maximum.
     Above {
         setting: Setting,
         asked: SettingValue,
         most: SettingValue,
     },
-    /// The step would be preempted in a mode that is not allowed.
+    /// The step has a mode of preemption that is not allowed.
     Mode {
         asked: OnPreempt,
         allowed: BTreeSet<OnPreempt>,
     },
-    /// The step is to have processors of its own, and the pool does not see to it that its hosts can give them.
+    /// The step asks for exclusive cores, and the pool does not require hosts that can give them.
     NotPinned,
-    /// The step asks for what the pool's templates do not let be.
+    /// The pool's templates forbid something that the step asks for.
     Template {
         code: ReasonCode,
         field: String,
@@ -172,7 +172,7 @@ pub enum RuleBreach {
     },
 }
 
-/// How much a setting is.
+/// The value of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingValue {
@@ -181,18 +181,18 @@ pub enum SettingValue {
     Times(u32),
 }
 
-/// Whose assertions judge a step together.
+/// The assertions that are checked together for a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AssertionSource {
     Pool,
-    /// The pool's and those of a platform that it names.
+    /// Those of the pool and of a platform that the step names.
     Platform(PlatformName),
-    /// The pool's and those of a platform that it may be granted because it takes any.
+    /// Those of the pool and of a platform that the step may be granted because it takes any.
     AnyPlatform(PlatformName),
 }
 
-/// How a step fails assertions.
+/// The way in which a step fails assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailedAssertion {
@@ -200,23 +200,23 @@ pub enum FailedAssertion {
         assert: String,
         found: String,
     },
-    /// No host keeps all of them for it: how many were asked, and those that come closest.
+    /// No host passes all of them: the number of checked hosts, and the closest ones.
     Hosts {
         asked: u64,
         nearest: Vec<FailingHost>,
     },
 }
 
-/// A host that breaks assertions.
+/// A host that fails assertions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingHost {
     pub node: String,
-    /// Each assertion, and what was found instead.
+    /// Each failed assertion, with the value that was found.
     pub broken: Vec<(String, String)>,
 }
 
 impl Rejection {
-    /// The code that programs read.
+    /// Stable code for programs.
     pub fn code(&self) -> ReasonCode {
         match self {
             Rejection::UnknownPool { .. } => ReasonCode::UnknownPool,
@@ -239,7 +239,7 @@ impl Rejection {
         }
     }
 
-    /// The pool that rejects it; `None` if none is named.
+    /// The pool that rejects the step; `None` if no pool is named.
     pub fn pool(&self) -> Option<&PoolName> {
         match self {
             Rejection::NoPolicy { pool, .. } => pool.as_ref(),

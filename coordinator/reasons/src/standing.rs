@@ -1,4 +1,4 @@
-//! What a step waits for, or why it is in its state. The sentences are in `messages/standing.rs` and
+//! The reason for a step's state, or what it waits for. The sentences are in `messages/standing.rs` and
 //! `messages/wait.rs`.
 
 use alloc::boxed::Box;
@@ -15,19 +15,19 @@ use sluice_common::time::Span;
 use crate::Cause;
 use crate::rejection::{ForbiddingHosts, Rejection, Shortage};
 
-/// Why a step is in its state.
+/// The reason why a step is in its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepReason {
-    /// The step waits for nothing that the scheduler could give.
+    /// The step does not wait for the scheduler.
     Recorded {
-        /// How it came there.
+        /// The recorded reason for its state.
         why: Cause,
-        /// The host that holds it up.
+        /// The host that delays it.
         host_block: Option<HostBlock>,
     },
     /// The step waits for the scheduler.
     Waiting {
-        /// Why the attempt before is over, if it waits again.
+        /// The reason for the end of its earlier attempt, if there was one.
         after: Option<Cause>,
         wait: Box<Wait>,
     },
@@ -37,11 +37,10 @@ pub enum StepReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostBlock {
     pub node: NodeName,
-    /// Why it does not.
     pub cause: HostBlockCause,
 }
 
-/// Why a host does not act.
+/// The reason why a host does not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostBlockCause {
     /// The host has no supervisor; the text is its agent's.
@@ -50,21 +49,21 @@ pub enum HostBlockCause {
     Silent(Span),
 }
 
-/// What keeps a step from starting in a pool.
+/// The reason why a queued step does not start in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The coordinator was restored from an older store.
     Recovery {
-        /// Nodes that have not reported what they run.
+        /// Nodes that have not reported their attempts yet.
         unreported: Vec<NodeName>,
-        /// After so long it is over at the latest.
+        /// Longest remaining time of the recovery.
         left: Span,
     },
-    /// The scheduler does not have it: it is where it came, and that says why.
+    /// The scheduler does not list the step; the recorded reason for its state tells why.
     Unlisted {
         why: Cause,
     },
-    /// The subject has a policy no longer in any pool that it may run in.
+    /// The subject no longer has a policy in any pool that the step may run in.
     NoPolicy {
         subject: Subject,
     },
@@ -75,12 +74,12 @@ pub enum Wait {
     PoolEmpty {
         pool: PoolName,
     },
-    /// The step could never be granted as things are. It was accepted all the same, because it may wait for a larger
-    /// host or because hosts or terms were others then.
+    /// The step could never be granted with the current hosts and terms. It was accepted because it may wait for a
+    /// larger host, or because hosts or terms were others then.
     Infeasible {
         why: Rejection,
     },
-    /// The place is being made free.
+    /// The resources are being freed for the step.
     Release {
         pool: PoolName,
         runs: u64,
@@ -91,7 +90,7 @@ pub enum Wait {
         subject: Subject,
         amount: AmountUse,
     },
-    /// The step is not preemptible, and what is reserved for such is used up.
+    /// The step is not preemptible, and the subject's reserved amount is used up.
     Reserved {
         pool: PoolName,
         subject: Subject,
@@ -105,7 +104,7 @@ pub enum Wait {
         why: Unschedulable,
         closed: Option<ForbiddingHosts>,
     },
-    /// Another goes before it.
+    /// Another step goes first.
     Turn {
         pool: PoolName,
         behind: StepId,
@@ -121,15 +120,15 @@ pub enum Wait {
     Hosts {
         pool: PoolName,
         wanted: HostDemand,
-        /// The host that lacks least, and what is free of it. `None` if a gang finds some hosts and not enough.
+        /// The host that lacks least, with its free amount. `None` if a gang finds some hosts and not enough.
         closest: Option<Shortage>,
-        /// GPUs of that host which are granted to nobody, if it is short of GPUs.
+        /// Unfit or cordoned GPUs of that host, if it is short of GPUs.
         unfit: Option<UnfitGpus>,
         closed: Option<ForbiddingHosts>,
     },
 }
 
-/// How much of a key is used of what may be.
+/// Used and allowed amount of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmountUse {
     pub key: String,
@@ -138,42 +137,42 @@ pub struct AmountUse {
     pub most: u64,
 }
 
-/// On how many hosts a step must find room, and of which platforms; of any where none is named.
+/// Number of hosts that a step needs, and their platforms; any if none is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDemand {
     pub hosts: u32,
     pub platforms: Vec<PlatformName>,
 }
 
-/// Why a host takes no work.
+/// The reason why a host takes no work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unschedulable {
-    /// The step is not remembered.
+    /// The node is not remembered.
     Gone,
-    /// The step lacks what its pool requires.
+    /// The node lacks capabilities that its pool requires.
     Lacks(BTreeSet<Capability>),
-    /// An admin closed it, in these words.
+    /// An admin cordoned the node, with this text.
     Cordoned(String),
-    /// An admin wants it empty, in these words.
+    /// An admin drained the node, with this text.
     Drained(String),
-    /// GPUs of it are granted to nobody.
+    /// The node has GPUs that are not granted.
     ShortOfGpus(UnfitGpus),
-    /// The step is in this state; why, in its agent's words, if it has no supervisor.
+    /// The node is in this state, with the agent's reason if it has no supervisor.
     State(NodeState, Option<String>),
 }
 
-/// GPUs of a host that are granted to nobody.
+/// GPUs of a host that are not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnfitGpus {
     pub count: u64,
-    /// The first of them.
+    /// The first of the GPUs.
     pub gpu: String,
-    /// Why it is not granted.
+    /// The reason why it is not granted.
     pub why: String,
 }
 
 impl StepReason {
-    /// The code that programs read.
+    /// Stable code for programs.
     pub fn code(&self) -> ReasonCode {
         match self {
             StepReason::Recorded { why, .. }
@@ -186,7 +185,7 @@ impl StepReason {
 }
 
 impl Wait {
-    /// The code that programs read.
+    /// Stable code for programs.
     pub fn code(&self) -> ReasonCode {
         match self {
             Wait::Recovery { .. } => ReasonCode::Recovering,

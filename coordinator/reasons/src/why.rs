@@ -1,4 +1,5 @@
-//! Why a step came to where it is, as the state and the log keep it. Its sentences are in `messages/why.rs`.
+//! The cause of a step's last change of state, as the state and the log store it. The sentences are in
+//! `messages/why.rs`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,25 +14,25 @@ use sluice_common::wire::{StopReason, SuspendFailure};
 
 use crate::Rejection;
 
-/// Why a step came to where it is.
+/// The cause of a step's last change of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Cause {
-    /// The step was accepted, not scheduled yet.
+    /// The step was accepted and has not been scheduled yet.
     Submitted,
-    /// Resources were granted to it.
+    /// Resources were granted to the step.
     Allocated {
         /// The hosts, by rank.
         nodes: Vec<NodeName>,
     },
-    /// A host has it, and the store is of a time before that was known.
+    /// A host runs the step, and the store is from a time before that was known.
     Adopted { node: NodeName },
-    /// A host makes its process.
+    /// A host is starting the process.
     Starting {
-        /// The host that said so last.
+        /// The host that reported last.
         node: NodeName,
     },
-    /// All its processes run.
+    /// All processes of the step run.
     Running {
         /// The hosts, by rank.
         nodes: Vec<NodeName>,
@@ -42,31 +43,25 @@ pub enum Cause {
     Suspending,
     /// The step was preempted by another step, frozen.
     Suspended,
-    /// A caller suspended it, whether it runs or waits.
+    /// A caller suspended the step, whether it was running or queued.
     Held,
-    /// The step was granted its place again and is being brought back.
+    /// The step was granted its resources again and is being resumed.
     Resuming,
-    /// The step was to be frozen or brought back, which could not be done.
-    NotSuspended {
-        /// What stood in the way.
-        failure: SuspendFailure,
-    },
-    /// A caller cancelled it.
+    /// The step could not be frozen or resumed.
+    NotSuspended { failure: SuspendFailure },
+    /// A caller cancelled the step.
     Cancelled,
     /// The step ran longer than its `timeout`.
     TimedOut,
-    /// The step waited for its resources for longer than it may.
-    WaitedTooLong {
-        /// Time for which it may.
-        queue_timeout: Span,
-    },
+    /// The step was queued for longer than its `queue_timeout`.
+    WaitedTooLong { queue_timeout: Span },
     /// The host was drained.
     Drained { node: NodeName },
     /// The step was preempted by another step.
     Preempted,
-    /// A GPU that it was given has fallen off the bus.
+    /// A GPU of the step has fallen off the bus.
     GpuLost { node: NodeName },
-    /// A caller had it start again.
+    /// A caller requeued the step.
     Requeued,
     /// The step was frozen for longer than its `suspend_timeout`.
     SuspendedTooLong,
@@ -74,40 +69,40 @@ pub enum Cause {
     Superseded { node: NodeName },
     /// The host was declared lost.
     HostLost { node: NodeName },
-    /// The store was put back, and the host no longer knows the attempt.
+    /// The store was restored, and the host no longer knows the attempt.
     LostTrack { node: NodeName },
     /// The attempt ended by itself.
     Exited { node: NodeName, exit: Exit },
-    /// One part of a gang, for the whole.
+    /// The cause of one part of a gang, for the whole.
     OfRank {
         rank: u64,
         node: NodeName,
-        /// What became of it.
+        /// The cause of that part.
         part: Box<Cause>,
     },
-    /// The step failed and is tried again.
+    /// The step failed and is retried.
     Retry {
-        /// How it failed.
+        /// The cause of the failure.
         after: Box<Cause>,
-        /// How many of its retries are used up, this one included.
+        /// Number of retries used up, including this one.
         spent: u32,
-        /// How many it has.
+        /// Number of allowed retries.
         allowed: u32,
     },
     /// The step can never be granted.
     Rejected {
-        /// For the most preferred pool.
+        /// Rejection by the most preferred pool.
         first: Box<Rejection>,
-        /// For the others.
+        /// Rejections by the other pools.
         elsewhere: Vec<Rejection>,
     },
-    /// A finished sentence, as logs and snapshots of earlier releases hold it.
+    /// A finished sentence, from logs and snapshots of earlier releases.
     #[serde(untagged)]
     Said(Reason),
 }
 
 impl Cause {
-    /// A rejection for one reason.
+    /// Makes the rejection for one reason.
     pub fn rejected(why: Rejection) -> Self {
         Cause::Rejected {
             first: Box::new(why),
@@ -115,7 +110,7 @@ impl Cause {
         }
     }
 
-    /// The code that programs read.
+    /// Stable code for programs.
     pub fn code(&self) -> ReasonCode {
         match self {
             Cause::Submitted => ReasonCode::Submitted,
@@ -194,32 +189,32 @@ mod tests {
             spent: 1,
             allowed: 2,
         };
-        let kept = r#"{"why":"retry","after":{"why":"exited","node":"n","exit":{"code":3}},"spent":1,"allowed":2}"#;
-        assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
+        let stored = r#"{"why":"retry","after":{"why":"exited","node":"n","exit":{"code":3}},"spent":1,"allowed":2}"#;
+        assert_eq!(serde_json::to_string(&why).expect("plain data"), stored);
         assert_eq!(
-            serde_json::from_str::<Cause>(kept).expect("as written"),
+            serde_json::from_str::<Cause>(stored).expect("as written"),
             why
         );
-        let said = why.to_reason();
+        let reason = why.to_reason();
         assert_eq!(
-            said.message,
+            reason.message,
             "its process exited with code 3; this is retry 1 of 2"
         );
         assert_eq!(
-            (said.code, why.code()),
+            (reason.code, why.code()),
             (ReasonCode::Retry, ReasonCode::Retry)
         );
     }
 
     #[test]
     fn a_sentence_of_an_earlier_release_is_read_and_said_as_it_was() {
-        let kept =
+        let stored =
             r#"{"code":"retry","message":"it broke","detail":{"after":"non_zero_exit","retry":1}}"#;
-        let why: Cause = serde_json::from_str(kept).expect("the form before");
+        let why: Cause = serde_json::from_str(stored).expect("the form before");
         assert!(matches!(why, Cause::Said(_)), "{why:?}");
         assert_eq!(why.code(), ReasonCode::Retry);
         assert_eq!(why.to_reason().message, String::from("it broke"));
-        assert_eq!(serde_json::to_string(&why).expect("plain data"), kept);
+        assert_eq!(serde_json::to_string(&why).expect("plain data"), stored);
         let neither: Result<Cause, _> = serde_json::from_str(r#"{"why":"gone"}"#);
         assert!(neither.is_err(), "{neither:?}");
     }

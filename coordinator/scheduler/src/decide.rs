@@ -300,7 +300,7 @@ impl Scheduler {
         let reservations = in_pool.reserved_in_full();
         let less_than = existing.map(|existing| {
             let in_pool = in_pool.on_platform(existing.platform.as_ref());
-            ends::to_come_free(in_pool, &reservations, &existing.hosts, &existing.awaits)
+            ends::awaited_resources(in_pool, &reservations, &existing.hosts, &existing.awaits)
         });
         let mut least: Option<(AwaitedEnds, Option<&PlatformName>)> = None;
         for in_pool in in_pool.each_platform() {

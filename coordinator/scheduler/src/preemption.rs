@@ -127,13 +127,13 @@ fn outcome_on_platform<'a>(
         return found;
     };
     if reserved.allows_backfill(in_pool.request) {
-        let around = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
-        match &around {
+        let as_backfill = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
+        match &as_backfill {
             PreemptionOutcome::Preempt(plan)
                 if would_be_taken_back_by(in_pool, head, &reserved.firm, plan) => {}
             PreemptionOutcome::Preempt(_)
             | PreemptionOutcome::AwaitRelease(_)
-            | PreemptionOutcome::Impossible(_) => return around,
+            | PreemptionOutcome::Impossible(_) => return as_backfill,
         }
     }
     let head = queue_head(in_pool, head, &reserved.firm);

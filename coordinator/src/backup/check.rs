@@ -132,8 +132,8 @@ pub(crate) fn read<R: BufRead>(
         summary.take(&reader, line, visitor)?;
     }
     let mut variables = std::mem::take(&mut summary.variables);
-    let kept = |step: &StepId| Ok::<_, Infallible>(variables.remove(step));
-    let Ok(lacking) = summary.state.give_environments(kept);
+    let environment_of = |step: &StepId| Ok::<_, Infallible>(variables.remove(step));
+    let Ok(lacking) = summary.state.give_environments(environment_of);
     if let Some(step) = lacking {
         return Err(reader.strange(format!("the variables of step `{step}` are missing")));
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{BackupError, BackupSource, beside, io_error, write};
+use super::{BackupError, BackupSource, draft_beside, io_error, write};
 use crate::store::{StoreHistory, StoreReader};
 
 /// Name of the socket in the data directory.
@@ -92,9 +92,9 @@ fn serve(listener: &UnixListener, data_dir: &Path, log: &SharedLog) {
 
 fn answer(stream: &mut UnixStream, data_dir: &Path, log: &StoreReader) -> Result<(), BackupError> {
     let socket = Path::new(SOCKET);
-    let patient = stream.set_read_timeout(Some(PATIENCE));
-    let patient = patient.and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-    patient.map_err(io_error("read", socket))?;
+    let limited = stream.set_read_timeout(Some(PATIENCE));
+    let limited = limited.and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    limited.map_err(io_error("read", socket))?;
     let mut request = String::new();
     let mut reader = BufReader::new((&mut *stream).take(MAX_REQUEST_BYTES));
     reader
@@ -125,7 +125,7 @@ fn answer(stream: &mut UnixStream, data_dir: &Path, log: &StoreReader) -> Result
 /// # Errors
 /// If there is no store, or `file` cannot be written. `file` is then as it was before.
 pub fn backup(dir: &Path, file: &Path, keys: bool) -> Result<(), BackupError> {
-    let (out, draft) = beside(file)?;
+    let (out, draft) = draft_beside(file)?;
     let taken = take(dir, keys, (&out, &draft)).and_then(|()| {
         out.sync_all().map_err(io_error("sync", &draft))?;
         fs::rename(&draft, file).map_err(io_error("write", file))

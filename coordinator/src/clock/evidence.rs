@@ -87,8 +87,8 @@ fn is_synchronized() -> bool {
 }
 
 fn moment(at: Time) -> Option<ClockReading> {
-    let told = env::var(BOOT_VARIABLE).ok();
-    let boot_id = told.or_else(|| fs::read_to_string(BOOT_FILE).ok())?;
+    let from_variable = env::var(BOOT_VARIABLE).ok();
+    let boot_id = from_variable.or_else(|| fs::read_to_string(BOOT_FILE).ok())?;
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
     let seconds = u64::try_from(time.tv_sec()).ok()?;
     let millis = u64::try_from(time.tv_nsec()).ok()? / 1_000_000;

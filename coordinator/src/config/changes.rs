@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_may_not_change_is_named_and_stays_until_the_next_start() {
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "quic = \"127.0.0.1:1\"",
                 "quic changed from 127.0.0.1:7443 to 127.0.0.1:1: takes effect at the next start",
@@ -214,10 +214,10 @@ mod tests {
             ),
         ] {
             let (config, changes) = changed("", text);
-            let [kept] = &changes.deferred[..] else {
+            let [deferred] = &changes.deferred[..] else {
                 panic!("{text}: {changes:?}");
             };
-            assert!(kept.contains(told), "{kept}");
+            assert!(deferred.contains(expected), "{deferred}");
             assert!(changes.applied.is_empty());
             assert_eq!(config.to_string(), read("").to_string());
         }

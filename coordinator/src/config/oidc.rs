@@ -137,7 +137,7 @@ mod tests {
     fn keys_come_from_one_place_that_nobody_can_stand_before() {
         let file = || Some(PathBuf::from("/etc/jwks.json"));
         let url = |text: &str| Some(text.to_owned());
-        let told = |file, text: Option<String>, ca| match source(file, text, ca) {
+        let error_of = |file, text: Option<String>, ca| match source(file, text, ca) {
             Ok(_) => String::new(),
             Err(error) => error.to_string(),
         };
@@ -146,7 +146,7 @@ mod tests {
             "http://127.0.0.1:8080/certs",
             "http://[::1]/certs",
         ] {
-            assert_eq!(told(None, url(good), None), "", "{good}");
+            assert_eq!(error_of(None, url(good), None), "", "{good}");
         }
         for bad in [
             "http://id.example/certs",
@@ -157,13 +157,13 @@ mod tests {
             "",
         ] {
             assert!(
-                told(None, url(bad), None).contains("no `https://`"),
+                error_of(None, url(bad), None).contains("no `https://`"),
                 "{bad}"
             );
         }
-        assert_eq!(told(file(), None, None), "");
-        assert!(told(file(), url("https://x/"), None).contains("leave one"));
-        assert!(told(None, None, None).contains("must come from somewhere"));
-        assert!(told(file(), None, file()).contains("`jwks_url`"));
+        assert_eq!(error_of(file(), None, None), "");
+        assert!(error_of(file(), url("https://x/"), None).contains("leave one"));
+        assert!(error_of(None, None, None).contains("must come from somewhere"));
+        assert!(error_of(file(), None, file()).contains("`jwks_url`"));
     }
 }

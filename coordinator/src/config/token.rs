@@ -125,8 +125,8 @@ mod tests {
         }
         for mode in [0o644, 0o604, 0o620, 0o660, 0o602] {
             let refused = check_access(path, mode, ours).unwrap_err().to_string();
-            let told = format!("(mode {mode:04o}): run `chmod 600 /t`");
-            assert!(refused.contains(&told), "{refused}");
+            let expected = format!("(mode {mode:04o}): run `chmod 600 /t`");
+            assert!(refused.contains(&expected), "{refused}");
         }
         if ours != 0 {
             let refused = check_access(path, 0o600, ours + 1).unwrap_err();

@@ -23,7 +23,7 @@ use crate::seal::Seal;
 /// The engine has ended. Whether a submit or a cancel under way took place is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the coordinator is stopping")]
-pub struct EngineGone;
+pub struct EngineStopped;
 
 /// One result for each step of a submit, in order.
 type SubmitResults = Vec<Result<Submitted, Refusal>>;
@@ -35,7 +35,7 @@ pub struct EngineHandle {
     committed: watch::Receiver<u64>,
     interests: StepWatchers,
     meter: Arc<Meter>,
-    book: Arc<watch::Sender<Arc<AccessSnapshot>>>,
+    access: Arc<watch::Sender<Arc<AccessSnapshot>>>,
     seal: Seal,
     pending: PendingQueries,
 }
@@ -51,7 +51,7 @@ impl EngineHandle {
             committed,
             interests: StepWatchers::default(),
             meter: Arc::default(),
-            book: Arc::new(watch::channel(Arc::default()).0),
+            access: Arc::new(watch::channel(Arc::default()).0),
             seal,
             pending: PendingQueries::default(),
         }
@@ -71,7 +71,7 @@ impl EngineHandle {
         &self,
         steps: Vec<NewStep>,
         view: impl FnOnce(&Core, SubmitResults) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Submitted(results) = answer else {
@@ -111,7 +111,7 @@ impl EngineHandle {
         step: StepId,
         grace: Option<Span>,
         view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Cancelled(result) = answer else {
@@ -127,12 +127,12 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine ended first.
-    pub async fn steer<R: Send + 'static>(
+    pub async fn act_on_step<R: Send + 'static>(
         &self,
         step: StepId,
-        steer: StepAction,
+        action: StepAction,
         view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Steered(result) = answer else {
@@ -143,7 +143,7 @@ impl EngineHandle {
         let input = Box::new(move |reply| Input::StepAction {
             reply,
             step,
-            action: steer,
+            action,
         });
         self.call(Message::Change { input, reply }, answer).await
     }
@@ -159,7 +159,7 @@ impl EngineHandle {
         force: bool,
         dry_run: bool,
         view: impl FnOnce(&Core, Result<Applied, Refused>) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Applied(result) = answer else {
@@ -184,7 +184,7 @@ impl EngineHandle {
         &self,
         input: impl FnOnce(ReplyId) -> Input + Send + 'static,
         view: impl FnOnce(&Core, Result<(), Refusal>) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Changed(result) = answer else {
@@ -202,8 +202,8 @@ impl EngineHandle {
     /// If the engine ended first.
     pub async fn join(
         &self,
-        ask: JoinApplication,
-    ) -> Result<Result<Joined, JoinRefusal>, EngineGone> {
+        application: JoinApplication,
+    ) -> Result<Result<Joined, JoinRefusal>, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |_: &Core, answer: Answer| {
             let Answer::Joined(joined) = answer else {
@@ -211,7 +211,7 @@ impl EngineHandle {
             };
             let _caller_may_be_gone = tell.send(joined);
         });
-        let input = Box::new(move |reply| Input::Join { reply, ask });
+        let input = Box::new(move |reply| Input::Join { reply, application });
         self.call(Message::Change { input, reply }, answer).await
     }
 
@@ -247,7 +247,7 @@ impl EngineHandle {
         hello: Hello,
         claim: NodeClaim,
         sender: SessionSender,
-    ) -> Result<SessionId, EngineGone> {
+    ) -> Result<SessionId, EngineStopped> {
         let (session, answer) = oneshot::channel();
         let message = Message::Hello {
             hello: Box::new(hello),
@@ -262,7 +262,7 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine has ended.
-    pub async fn keep(&self, keep: Retention) -> Result<(), EngineGone> {
+    pub async fn keep(&self, keep: Retention) -> Result<(), EngineStopped> {
         self.tell(Message::Retention(keep)).await
     }
 
@@ -275,7 +275,7 @@ impl EngineHandle {
         session: SessionId,
         node: NodeName,
         message: FromNode,
-    ) -> Result<(), EngineGone> {
+    ) -> Result<(), EngineStopped> {
         let input = match message {
             FromNode::Warrant { attempt, warrant } => Input::Warrant {
                 warrant: self.known(&node, &attempt, warrant),
@@ -317,7 +317,7 @@ impl EngineHandle {
         session: SessionId,
         node: NodeName,
         beat: Heartbeat,
-    ) -> Result<(), EngineGone> {
+    ) -> Result<(), EngineStopped> {
         let input = Input::Heartbeat {
             session,
             node,
@@ -330,7 +330,11 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine has ended.
-    pub async fn disconnected(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
+    pub async fn disconnected(
+        &self,
+        session: SessionId,
+        node: NodeName,
+    ) -> Result<(), EngineStopped> {
         let input = Input::NodeGone { session, node };
         self.tell(Message::Session(Box::new(input))).await
     }
@@ -356,13 +360,13 @@ impl EngineHandle {
     }
 
     /// Returns the committed access rules, without waiting for the engine.
-    pub fn book(&self) -> Arc<AccessSnapshot> {
-        Arc::clone(&self.book.borrow())
+    pub fn access_snapshot(&self) -> Arc<AccessSnapshot> {
+        Arc::clone(&self.access.borrow())
     }
 
     /// Returns the committed access rules, with their changes.
-    pub fn book_changes(&self) -> watch::Receiver<Arc<AccessSnapshot>> {
-        self.book.subscribe()
+    pub fn access_changes(&self) -> watch::Receiver<Arc<AccessSnapshot>> {
+        self.access.subscribe()
     }
 
     /// Records who did something, or was refused. The entry is in the log before whatever is asked next, and durable no
@@ -370,28 +374,28 @@ impl EngineHandle {
     ///
     /// # Errors
     /// If the engine has ended.
-    pub async fn audit(&self, entry: AuditEntry) -> Result<(), EngineGone> {
+    pub async fn audit(&self, entry: AuditEntry) -> Result<(), EngineStopped> {
         self.tell(Message::Note(entry)).await
     }
 
-    pub(super) fn publish(&self, book: AccessSnapshot) {
-        self.book.send_replace(Arc::new(book));
+    pub(super) fn publish(&self, access: AccessSnapshot) {
+        self.access.send_replace(Arc::new(access));
     }
 
     pub(super) fn touch(&self, records: &[LogEntry]) {
         self.interests.touch(records);
     }
 
-    async fn tell(&self, message: Message) -> Result<(), EngineGone> {
-        self.inbox.send(message).await.map_err(|_| EngineGone)
+    async fn tell(&self, message: Message) -> Result<(), EngineStopped> {
+        self.inbox.send(message).await.map_err(|_| EngineStopped)
     }
 
     async fn call<R>(
         &self,
         message: Message,
         answer: oneshot::Receiver<R>,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, EngineStopped> {
         self.tell(message).await?;
-        answer.await.map_err(|_| EngineGone)
+        answer.await.map_err(|_| EngineStopped)
     }
 }

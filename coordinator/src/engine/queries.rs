@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_core::{Core, NewStep};
 
-use super::{EngineGone, ReplyFn};
+use super::{EngineStopped, ReplyFn};
 
 /// Queries of one caller that may wait at one time.
 const MOST_WAITING: usize = 256;
@@ -29,7 +29,7 @@ pub async fn asked_by<F: Future>(who: &str, call: F) -> F::Output {
 pub enum QueryError {
     /// The engine ended first.
     #[error(transparent)]
-    Gone(#[from] EngineGone),
+    Gone(#[from] EngineStopped),
     /// The caller has too many queries waiting.
     #[error(
         "{most} of your queries wait already, which is the limit: retry when some are answered, with fewer at one time"

@@ -16,14 +16,14 @@ pub(super) struct StepWatchers(Arc<Mutex<WatchedSteps>>);
 impl StepWatchers {
     pub(super) fn watch(&self, step: StepId) -> StepWatcher {
         let mut watched = self.lock();
-        let news = watched
+        let changes = watched
             .entry(step.clone())
             .or_insert_with(|| watch::channel(0).0)
             .subscribe();
         StepWatcher {
             interests: self.clone(),
             step,
-            news,
+            changes,
         }
     }
 
@@ -35,8 +35,8 @@ impl StepWatchers {
         }
         for stamped in records {
             let step = stamped.record.step();
-            if let Some(news) = step.and_then(|step| watched.get(step)) {
-                news.send_replace(stamped.seq);
+            if let Some(changes) = step.and_then(|step| watched.get(step)) {
+                changes.send_replace(stamped.seq);
             }
         }
     }
@@ -52,14 +52,14 @@ impl StepWatchers {
 pub struct StepWatcher {
     interests: StepWatchers,
     step: StepId,
-    news: watch::Receiver<u64>,
+    changes: watch::Receiver<u64>,
 }
 
 impl StepWatcher {
     /// Waits until a record about the step was committed since the last call.
     pub async fn changed(&mut self) {
         // The sender stays in the map for as long as one receiver lives.
-        let _ = self.news.changed().await;
+        let _ = self.changes.changed().await;
     }
 }
 
@@ -69,7 +69,7 @@ impl Drop for StepWatcher {
         // This receiver is still counted.
         if watched
             .get(&self.step)
-            .is_some_and(|news| news.receiver_count() <= 1)
+            .is_some_and(|changes| changes.receiver_count() <= 1)
         {
             watched.remove(&self.step);
         }

@@ -56,7 +56,7 @@ fn created(results: Vec<Result<coordinator_core::Submitted, coordinator_core::Re
         .all(|result| result.is_ok_and(|step| step.created))
 }
 
-async fn submit(engine: &EngineHandle, id: &str) -> Result<bool, EngineGone> {
+async fn submit(engine: &EngineHandle, id: &str) -> Result<bool, EngineStopped> {
     engine
         .submit(vec![step(id)], |_, results| created(results))
         .await
@@ -98,7 +98,7 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
             let id = format!("s{number}");
             match submit(&engine, &id).await {
                 Ok(created) => assert!(created && answered.insert(id)),
-                Err(EngineGone) => break,
+                Err(EngineStopped) => break,
             }
         }
         let end = thread.ended().await.unwrap_err();
@@ -106,7 +106,7 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
             matches!(end, EngineError::Store(StoreError::Commit { .. })),
             "{end}"
         );
-        assert_eq!(engine.read(|_| ()).await, Err(EngineGone.into()));
+        assert_eq!(engine.read(|_| ()).await, Err(EngineStopped.into()));
         let (_, recovered) =
             Store::on_backend(FakeDisk::dying_after(9999, disk.remains(|_| false))).unwrap();
         for id in answered {
@@ -163,7 +163,7 @@ async fn what_a_view_or_a_read_shows_is_durable_and_counted() {
     assert!(engine.meter().records() >= seq && engine.meter().decisions().count() == 1);
     engine.stop().await;
     thread.ended().await.unwrap();
-    assert_eq!(submit(&engine, "b").await, Err(EngineGone));
+    assert_eq!(submit(&engine, "b").await, Err(EngineStopped));
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn waited(known: Option<Span>) -> (StepState, bool) {
     let hour_ago = Time::from_unix_millis(clock::wall().unix_millis() - 3_600_000);
     let clock = Clock::showing(hour_ago);
     let (engine, mut thread) = start(settings(), store, recovered, clock).unwrap();
-    patient(&engine, "s", 600).await;
+    submit_with_queue_timeout(&engine, "s", 600).await;
     engine.stop().await;
     thread.ended().await.unwrap();
     if let Some(known) = known {
@@ -308,7 +308,7 @@ async fn waited(known: Option<Span>) -> (StepState, bool) {
     let clock = Clock::start_over(dir.path(), recovered.last_at);
     let (engine, mut thread) = start(settings(), store, recovered, clock).unwrap();
     // This query is answered after everything that was due at the start.
-    patient(&engine, "later", 0).await;
+    submit_with_queue_timeout(&engine, "later", 0).await;
     until_step(&engine, "later", StepState::Failed).await;
     let state = step_state(&engine, "s").await;
     let events = log.read(0, 1000).unwrap();
@@ -328,7 +328,7 @@ async fn waited(known: Option<Span>) -> (StepState, bool) {
     (state, !jumps.is_empty())
 }
 
-async fn patient(engine: &EngineHandle, id: &str, secs: u64) {
+async fn submit_with_queue_timeout(engine: &EngineHandle, id: &str, secs: u64) {
     let json = format!(r#"{{"command":["true"],"queue_timeout":"{secs}s"}}"#);
     let request: StepRequest = serde_json::from_str(&json).unwrap();
     let step = NewStep::new(StepId::new(id).unwrap(), request.check().unwrap());

@@ -93,7 +93,7 @@ impl Identity {
     }
 
     /// Fails if the credential would be refused now.
-    fn is_still_known(&self, api: &Api, book: &AccessSnapshot) -> Result<(), ApiError> {
+    fn is_still_known(&self, api: &Api, snapshot: &AccessSnapshot) -> Result<(), ApiError> {
         let credentials = &api.0.credentials;
         let is_over = self.expires_at().is_some_and(|end| end <= wall());
         let why = match self {
@@ -104,8 +104,8 @@ impl Identity {
                 "the coordinator's own token is another one now"
             }
             Identity::Token { name, digest, .. } => {
-                let known = book.access.tokens.get(name);
-                match known.is_some_and(|kept| kept.token.digest == *digest) && !is_over {
+                let known = snapshot.access.tokens.get(name);
+                match known.is_some_and(|stored| stored.token.digest == *digest) && !is_over {
                     true => return Ok(()),
                     false => "the token has expired or was revoked",
                 }
@@ -151,8 +151,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 impl Caller {
     /// Makes a caller with the rights that `book` gives to the identity.
-    pub(super) fn new(who: Identity, from: String, book: &AccessSnapshot) -> Self {
-        let rights = rights(&who, book);
+    pub(super) fn new(who: Identity, from: String, snapshot: &AccessSnapshot) -> Self {
+        let rights = rights(&who, snapshot);
         Self(Arc::new(CallerInner { who, from, rights }))
     }
 
@@ -181,30 +181,34 @@ impl Caller {
 
     /// Returns the same caller with the rights of this moment, for calls that last long.
     pub(super) fn with_present_rights(&self, api: &Api) -> Result<Self, ApiError> {
-        let book = api.engine().book();
-        self.0.who.is_still_known(api, &book)?;
-        Ok(Self::new(self.0.who.clone(), self.0.from.clone(), &book))
+        let snapshot = api.engine().access_snapshot();
+        self.0.who.is_still_known(api, &snapshot)?;
+        Ok(Self::new(
+            self.0.who.clone(),
+            self.0.from.clone(),
+            &snapshot,
+        ))
     }
 
     pub(super) fn has_rights_of(&self, other: &Self) -> bool {
         self.0.rights == other.0.rights
     }
 
-    pub(super) fn judge(&self, ask: &AccessQuery<'_>) -> Decision {
+    pub(super) fn judge(&self, query: &AccessQuery<'_>) -> Decision {
         match &self.0.rights {
             None => Decision::Allowed,
-            Some(rights) => decide(rights.iter().map(|(grant, role)| (grant, role)), ask),
+            Some(rights) => decide(rights.iter().map(|(grant, role)| (grant, role)), query),
         }
     }
 
     pub(super) fn may(&self, verb: Verb, resource: Resource, pool: Scope, subject: Scope) -> bool {
-        let ask = AccessQuery {
+        let query = AccessQuery {
             verb,
             resource,
             pool,
             subject,
         };
-        self.judge(&ask) == Decision::Allowed
+        self.judge(&query) == Decision::Allowed
     }
 
     /// Whether the caller has a right on a step of this subject, in this pool.
@@ -257,7 +261,7 @@ impl Caller {
     }
 
     /// Hides the details of a refusal from a caller who may not see the step: only that its id is in use.
-    pub(super) fn told(&self, core: &Core, refusal: Refusal) -> Refusal {
+    pub(super) fn masked_refusal(&self, core: &Core, refusal: Refusal) -> Refusal {
         match refusal {
             Refusal::IdInUse { step, .. }
                 if !core
@@ -274,19 +278,19 @@ impl Caller {
 
     pub(super) fn require(
         &self,
-        ask: &AccessQuery<'_>,
+        query: &AccessQuery<'_>,
         name: Option<&str>,
     ) -> Result<(), ApiError> {
-        match self.judge(ask) {
+        match self.judge(query) {
             Decision::Allowed => Ok(()),
-            verdict => Err(self.refusal(ask, name, &verdict)),
+            verdict => Err(self.refusal(query, name, &verdict)),
         }
     }
 
     /// Returns the error with the missing right, and the roles that would give it.
     pub(super) fn refusal(
         &self,
-        ask: &AccessQuery<'_>,
+        query: &AccessQuery<'_>,
         name: Option<&str>,
         verdict: &Decision,
     ) -> ApiError {
@@ -296,12 +300,12 @@ impl Caller {
         };
         ApiError::Forbidden {
             who: self.0.who.to_string(),
-            verb: ask.verb,
-            resource: ask.resource,
+            verb: query.verb,
+            resource: query.resource,
             name: name.map(shown),
-            place: place_of(ask),
+            place: place_of(query),
             denied,
-            roles: giving(ask),
+            roles: roles_granting(query),
         }
     }
 
@@ -327,8 +331,8 @@ impl Caller {
             return Err(ApiError::GivesMore { who, role });
         }
         // If all grants are held, the denying ones are too.
-        let kept = |own: &RoleGrant| grants.iter().any(|given| given.role == own.role);
-        match self.denying().find(|own| !kept(own)) {
+        let is_given = |own: &RoleGrant| grants.iter().any(|given| given.role == own.role);
+        match self.denying().find(|own| !is_given(own)) {
             None => Ok(()),
             Some(RoleGrant { role, .. }) => {
                 let role = role.clone();
@@ -366,12 +370,12 @@ impl Caller {
 
     pub(super) fn require_admin(
         &self,
-        ask: &AccessQuery<'_>,
+        query: &AccessQuery<'_>,
         name: Option<&str>,
     ) -> Result<(), ApiError> {
         match self.is_admin() {
             true => Ok(()),
-            false => Err(self.refusal(ask, name, &Decision::NotGranted)),
+            false => Err(self.refusal(query, name, &Decision::NotGranted)),
         }
     }
 
@@ -396,8 +400,8 @@ impl Caller {
 
 /// Returns a name from a call for messages: cut, without tokens and without control characters.
 pub(super) fn shown(name: &str) -> String {
-    let told = masked(name);
-    let chars = told.chars().take(MAX_AUDITED_CHARS);
+    let masked_refusal = masked(name);
+    let chars = masked_refusal.chars().take(MAX_AUDITED_CHARS);
     chars.flat_map(char::escape_debug).collect()
 }
 
@@ -415,23 +419,23 @@ fn hide(view: &mut StepView) {
     }
 }
 
-fn rights(who: &Identity, book: &AccessSnapshot) -> Option<Vec<(RoleGrant, RoleSpec)>> {
+fn rights(who: &Identity, snapshot: &AccessSnapshot) -> Option<Vec<(RoleGrant, RoleSpec)>> {
     let mut grants: Vec<RoleGrant> = match who {
         Identity::Local | Identity::Admin(_) => return None,
         Identity::Token { name, .. } => {
-            let kept = book.access.tokens.get(name);
-            kept.map_or_else(Vec::new, |kept| kept.token.grants.clone())
+            let stored = snapshot.access.tokens.get(name);
+            stored.map_or_else(Vec::new, |stored| stored.token.grants.clone())
         }
         Identity::Certificate(_) | Identity::Claims(_) => Vec::new(),
     };
-    let bindings = book.access.bindings.values();
+    let bindings = snapshot.access.bindings.values();
     let bound = bindings.filter(|it| it.terms.members.iter().any(|member| is(who, member)));
     grants.extend(bound.flat_map(|it| it.terms.grants()));
     let known = grants.into_iter();
     // A deleted role gives nothing.
     Some(
         known
-            .filter_map(|grant| book.role(&grant.role).map(|role| (grant, role)))
+            .filter_map(|grant| snapshot.role(&grant.role).map(|role| (grant, role)))
             .collect(),
     )
 }
@@ -452,25 +456,25 @@ fn is(who: &Identity, member: &Member) -> bool {
 }
 
 /// Names the pool and the subject that the caller gave.
-fn place_of(ask: &AccessQuery<'_>) -> String {
-    let said = |what, at| match at {
+fn place_of(query: &AccessQuery<'_>) -> String {
+    let named = |what, at| match at {
         Scope::One(name) => format!(" {what} `{}`", shown(name)),
         Scope::Every | Scope::Any | Scope::Unscoped => String::new(),
     };
-    let submits = (ask.verb, ask.resource) == (Verb::Create, Resource::Steps);
-    let pool = match ask.pool {
+    let submits = (query.verb, query.resource) == (Verb::Create, Resource::Steps);
+    let pool = match query.pool {
         Scope::Every if submits => {
             " that name no pool and could run in any (name one of yours with `--pool`)".to_owned()
         }
-        pool => said("in pool", pool),
+        pool => named("in pool", pool),
     };
-    pool + &said("of subject", ask.subject)
+    pool + &named("of subject", query.subject)
 }
 
 /// Lists the built-in roles that would give a right, the least powerful first.
-fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
+fn roles_granting(query: &AccessQuery<'_>) -> Vec<RoleName> {
     let least_first = ["viewer", "submitter", "operator", "admin"];
-    let of_pool = match ask.pool {
+    let of_pool = match query.pool {
         Scope::One(pool) => sluice_common::access::pool_roles(pool).collect(),
         Scope::Every | Scope::Any | Scope::Unscoped => Vec::new(),
     };
@@ -486,7 +490,7 @@ fn giving(ask: &AccessQuery<'_>) -> Vec<RoleName> {
             subjects: Vec::new(),
         };
         terms.is_some_and(|terms| {
-            decide(std::iter::once((&grant, &terms)), ask) == Decision::Allowed
+            decide(std::iter::once((&grant, &terms)), query) == Decision::Allowed
         })
     };
     roles.filter(gives).collect()

@@ -36,9 +36,9 @@ pub(super) async fn list(
     Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<ApiTokenView>>, ApiError> {
     let wanted = params.read()?;
-    let book = api.engine().book();
-    let tokens = wanted.of(&book.access.tokens);
-    let views = tokens.map(|(name, kept)| view(name, kept));
+    let snapshot = api.engine().access_snapshot();
+    let tokens = wanted.of(&snapshot.access.tokens);
+    let views = tokens.map(|(name, stored)| view(name, stored));
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
@@ -48,14 +48,14 @@ pub(super) async fn get(
     Segment(segment): Segment,
     _: NoParams,
 ) -> Result<Json<ApiTokenView>, ApiError> {
-    find(&api.engine().book(), &segment).map(Json)
+    find(&api.engine().access_snapshot(), &segment).map(Json)
 }
 
-fn find(book: &AccessSnapshot, segment: &str) -> Result<ApiTokenView, ApiError> {
+fn find(snapshot: &AccessSnapshot, segment: &str) -> Result<ApiTokenView, ApiError> {
     let name = TokenName::new(segment).ok();
     let found = name.and_then(|name| {
-        let kept = book.access.tokens.get(&name)?;
-        Some(view(&name, kept))
+        let stored = snapshot.access.tokens.get(&name)?;
+        Some(view(&name, stored))
     });
     found.ok_or_else(|| {
         let token = segment.escape_debug().to_string();
@@ -99,7 +99,7 @@ pub(super) async fn create(
     };
     let token = name.clone();
     change(&api, AccessChange::ApiTokenCreated { token, terms }).await?;
-    let token = find(&api.engine().book(), name.as_str())?;
+    let token = find(&api.engine().access_snapshot(), name.as_str())?;
     Ok((StatusCode::CREATED, Json(ApiTokenCreated { token, secret })).into_response())
 }
 

@@ -186,9 +186,9 @@ async fn known(
         user,
         cross_site,
     } = evidence;
-    let book = api.engine().book();
+    let snapshot = api.engine().access_snapshot();
     let who = match (token, user) {
-        (Some(secret), _) => of_token(api, &book, &secret).await?,
+        (Some(secret), _) => of_token(api, &snapshot, &secret).await?,
         // A browser sends a certificate whichever page calls; only a page that has the token sends it.
         (None, Some(_)) if cross_site => return Err(ApiError::ForeignOrigin),
         (None, Some(shown)) if !shown.is_good() => {
@@ -202,7 +202,7 @@ async fn known(
             return Err(ApiError::Unauthorized { why });
         }
     };
-    Ok(Caller::new(who, from, &book))
+    Ok(Caller::new(who, from, &snapshot))
 }
 
 /// Returns the user certificate of the connection.
@@ -211,14 +211,18 @@ fn user(request: &Request) -> Option<UserCertificate> {
 }
 
 /// Finds the identity of a token.
-async fn of_token(api: &Api, book: &AccessSnapshot, secret: &[u8]) -> Result<Identity, ApiError> {
+async fn of_token(
+    api: &Api,
+    snapshot: &AccessSnapshot,
+    secret: &[u8],
+) -> Result<Identity, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
     if credentials.is_admin(shown) {
         return Ok(Identity::Admin(shown.clone()));
     }
-    let mut tokens = book.access.tokens.iter();
-    let Some((name, kept)) = tokens.find(|(_, kept)| kept.token.digest == *shown) else {
+    let mut tokens = snapshot.access.tokens.iter();
+    let Some((name, stored)) = tokens.find(|(_, stored)| stored.token.digest == *shown) else {
         // Tokens of an OIDC issuer have three parts; our own have none.
         let signed = std::str::from_utf8(secret).ok();
         let signed = signed.filter(|text| text.matches('.').count() == 2);
@@ -236,15 +240,15 @@ async fn of_token(api: &Api, book: &AccessSnapshot, secret: &[u8]) -> Result<Ide
             }),
         };
     };
-    if kept.token.expires_at.is_some_and(|end| end <= wall()) {
+    if stored.token.expires_at.is_some_and(|end| end <= wall()) {
         let why = "the token has expired: have a new one made";
         return Err(ApiError::Unauthorized { why });
     }
     Ok(Identity::Token {
         name: name.clone(),
-        digest: kept.token.digest.clone(),
-        user: kept.token.user.clone(),
-        expires_at: kept.token.expires_at,
+        digest: stored.token.digest.clone(),
+        user: stored.token.user.clone(),
+        expires_at: stored.token.expires_at,
     })
 }
 

@@ -16,7 +16,7 @@ use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
 use crate::disk_space::DiskFull;
-use crate::engine::{EngineGone, QueryError};
+use crate::engine::{EngineStopped, QueryError};
 use crate::store::ReadError;
 use refusal::code_of;
 
@@ -365,8 +365,8 @@ impl IntoResponse for ApiError {
     }
 }
 
-impl From<EngineGone> for ApiError {
-    fn from(_: EngineGone) -> Self {
+impl From<EngineStopped> for ApiError {
+    fn from(_: EngineStopped) -> Self {
         ApiError::Stopping
     }
 }

@@ -247,7 +247,7 @@ impl Follower {
                 return None;
             }
             if let Some(event) = self.ready.pop_front() {
-                return Some(said(&event));
+                return Some(sent(&event));
             }
             match self.reader.next(READ).await {
                 Ok((found, looked_at)) => {
@@ -285,7 +285,7 @@ fn place(seq: u64) -> SseEvent {
     SseEvent::default().id(seq.to_string())
 }
 
-fn said(event: &Event) -> SseEvent {
+fn sent(event: &Event) -> SseEvent {
     SseEvent::default()
         .id(event.record.seq.to_string())
         .event(kind(&event.json))
@@ -350,7 +350,7 @@ mod tests {
             node: None,
         };
         let reader = EventReader {
-            caller: Caller::new(Identity::Local, String::new(), &engine.book()),
+            caller: Caller::new(Identity::Local, String::new(), &engine.access_snapshot()),
             api: api.clone(),
             log,
             committed: engine.committed(),
@@ -369,18 +369,18 @@ mod tests {
         }
         // The position moves past skipped records, but never past an unsent event.
         let mut place = last;
-        let said = loop {
-            let said = frame(&mut body).await;
-            match said.strip_prefix("id: ").unwrap().trim_end().parse::<u64>() {
-                Ok(next) => assert!((place..last + 2).contains(&next), "{place} {said}"),
-                Err(_) => break said,
+        let sent = loop {
+            let sent = frame(&mut body).await;
+            match sent.strip_prefix("id: ").unwrap().trim_end().parse::<u64>() {
+                Ok(next) => assert!((place..last + 2).contains(&next), "{place} {sent}"),
+                Err(_) => break sent,
             }
             place = place.max(last);
         };
         assert!(
-            said.contains("event: step_queued") && said.contains("\"late\""),
-            "{said}"
+            sent.contains("event: step_queued") && sent.contains("\"late\""),
+            "{sent}"
         );
-        assert!(said.starts_with(&format!("id: {}\n", last + 2)), "{said}");
+        assert!(sent.starts_with(&format!("id: {}\n", last + 2)), "{sent}");
     }
 }

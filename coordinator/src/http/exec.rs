@@ -235,8 +235,8 @@ async fn down(
             return;
         }
     }
-    let said = last_word.borrow().clone();
-    if let Some(why) = said.filter(|_| edges.missing() == 0) {
+    let end = last_word.borrow().clone();
+    if let Some(why) = end.filter(|_| edges.missing() == 0) {
         let last = encode_frame(FrameKind::Closed, why.as_bytes());
         let _the_caller_is_gone = to_caller.write_all(&last).await;
     }
@@ -245,8 +245,8 @@ async fn down(
 
 /// Resolves when there is a final message.
 async fn received(last_word: &mut CloseReason) {
-    let said = last_word.wait_for(Option::is_some).await.is_ok();
-    if !said {
+    let end = last_word.wait_for(Option::is_some).await.is_ok();
+    if !end {
         std::future::pending().await
     }
 }

@@ -24,19 +24,19 @@ pub(super) fn masked(text: &str) -> Cow<'_, str> {
 
 fn without(text: &str, prefix: &str) -> String {
     let mut parts = text.split(prefix);
-    let mut told = parts.next().unwrap_or_default().to_owned();
+    let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let secret = part.find(|c| !is_of_token(c)).unwrap_or(part.len());
         let (secret, rest) = part.split_at(secret);
-        told.push_str(prefix);
-        told.push_str(if secret.len() < LEAST_CHARS {
+        shown.push_str(prefix);
+        shown.push_str(if secret.len() < LEAST_CHARS {
             secret
         } else {
             HIDDEN
         });
-        told.push_str(rest);
+        shown.push_str(rest);
     }
-    told
+    shown
 }
 
 fn is_of_token(c: char) -> bool {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn tokens_are_masked_and_names_are_not() {
         let secret = "0123456789abcdef0123456789abcdef";
-        for (text, told) in [
+        for (text, shown) in [
             (
                 format!("/v1/api-tokens/sluice-api-{secret}"),
                 "/v1/api-tokens/sluice-api-***",
@@ -66,7 +66,7 @@ mod tests {
             ),
             ("/v1/steps".to_owned(), "/v1/steps"),
         ] {
-            assert_eq!(masked(&text), told);
+            assert_eq!(masked(&text), shown);
         }
     }
 }

@@ -253,8 +253,8 @@ mod tests {
             with("preferred_username", json!(["alice", "root"])),
             with("preferred_username", json!("")),
         ] {
-            let told = issuer.oidc.identify(&signed(&issuer, &odd)).await;
-            assert!(told.is_err(), "{odd}: {told:?}");
+            let result = issuer.oidc.identify(&signed(&issuer, &odd)).await;
+            assert!(result.is_err(), "{odd}: {result:?}");
         }
         let once = claims().to_string();
         for (twice, member) in [

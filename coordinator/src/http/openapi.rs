@@ -116,8 +116,11 @@ fn errors() -> Map<String, Value> {
             }
             error
         });
-        let said = error["description"].as_str();
-        let all = said.map_or_else(|| sentence.clone(), |said| format!("{said}\n\n{sentence}"));
+        let present = error["description"].as_str();
+        let all = present.map_or_else(
+            || sentence.clone(),
+            |present| format!("{present}\n\n{sentence}"),
+        );
         error["description"] = json!(all);
     }
     errors

@@ -20,29 +20,33 @@ pub(super) async fn list(
     Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<RoleView>>, ApiError> {
     let wanted = params.read()?;
-    let book = api.engine().book();
-    let names = names(&book).into_iter().filter(|name| wanted.reaches(name));
-    let views = names.filter_map(|name| role(&book, &name));
+    let snapshot = api.engine().access_snapshot();
+    let names = names(&snapshot)
+        .into_iter()
+        .filter(|name| wanted.reaches(name));
+    let views = names.filter_map(|name| role(&snapshot, &name));
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
 /// Lists the names of every role, in order.
-fn names(book: &AccessSnapshot) -> Vec<RoleName> {
-    let pools = book.pools.iter();
+fn names(snapshot: &AccessSnapshot) -> Vec<RoleName> {
+    let pools = snapshot.pools.iter();
     let of_pools = pools.flat_map(|pool| pool_roles(pool.as_str()).collect::<Vec<_>>());
     let built_in = BUILT_IN_ROLES
         .into_iter()
         .map(str::to_owned)
         .chain(of_pools);
     let built_in = built_in.filter_map(|name| RoleName::new(name).ok());
-    let mut all: Vec<RoleName> = built_in.chain(book.access.roles.keys().cloned()).collect();
+    let mut all: Vec<RoleName> = built_in
+        .chain(snapshot.access.roles.keys().cloned())
+        .collect();
     all.sort();
     all
 }
 
-fn role(book: &AccessSnapshot, name: &RoleName) -> Option<RoleView> {
-    let version = book.access.roles.get(name).map(|it| it.version);
-    let RoleSpec { description, rules } = book.role(name)?;
+fn role(snapshot: &AccessSnapshot, name: &RoleName) -> Option<RoleView> {
+    let version = snapshot.access.roles.get(name).map(|it| it.version);
+    let RoleSpec { description, rules } = snapshot.role(name)?;
     Some(RoleView {
         name: name.to_string(),
         description,
@@ -60,7 +64,7 @@ pub(super) async fn get(
 ) -> Result<Json<RoleView>, ApiError> {
     let name = RoleName::new(segment);
     let name = name.map_err(|e| invalid("role", ErrorCode::InvalidAccess, &e))?;
-    let found = role(&api.engine().book(), &name);
+    let found = role(&api.engine().access_snapshot(), &name);
     let unknown = Refusal::UnknownRole { role: name };
     found.map(Json).ok_or(ApiError::Refused(unknown))
 }
@@ -71,14 +75,14 @@ pub(super) async fn list_bindings(
     Params(params): Params<NamePageParams>,
 ) -> Result<Json<Page<BindingView>>, ApiError> {
     let wanted = params.read()?;
-    let book = api.engine().book();
-    let bindings = wanted.of(&book.access.bindings);
-    let views = bindings.filter_map(|(name, _)| binding(&book, name));
+    let snapshot = api.engine().access_snapshot();
+    let bindings = wanted.of(&snapshot.access.bindings);
+    let views = bindings.filter_map(|(name, _)| binding(&snapshot, name));
     Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
-fn binding(book: &AccessSnapshot, name: &BindingName) -> Option<BindingView> {
-    let written = book.access.bindings.get(name)?.clone();
+fn binding(snapshot: &AccessSnapshot, name: &BindingName) -> Option<BindingView> {
+    let written = snapshot.access.bindings.get(name)?.clone();
     let BindingSpec {
         description,
         roles,
@@ -105,7 +109,7 @@ pub(super) async fn get_binding(
 ) -> Result<Json<BindingView>, ApiError> {
     let name = BindingName::new(segment);
     let name = name.map_err(|e| invalid("binding", ErrorCode::InvalidAccess, &e))?;
-    let found = binding(&api.engine().book(), &name);
+    let found = binding(&api.engine().access_snapshot(), &name);
     let unknown = Refusal::UnknownBinding { binding: name };
     found.map(Json).ok_or(ApiError::Refused(unknown))
 }

@@ -79,9 +79,9 @@ pub(super) async fn act(
         return Err(params::invalid("grace_period", belongs));
     }
     match verb {
-        Some("suspend") => steer(&api, id, StepAction::Suspend).await,
-        Some("resume") => steer(&api, id, StepAction::Resume).await,
-        Some("requeue") => steer(&api, id, StepAction::Requeue).await,
+        Some("suspend") => act_on_step(&api, id, StepAction::Suspend).await,
+        Some("resume") => act_on_step(&api, id, StepAction::Resume).await,
+        Some("requeue") => act_on_step(&api, id, StepAction::Requeue).await,
         _ => cancel(&api, id, grace).await,
     }
     .map(|view| Json(caller.seen(view)))
@@ -127,14 +127,14 @@ async fn cancel(api: &Api, id: StepId, grace: Option<Span>) -> Result<StepView, 
     known(id, view)
 }
 
-async fn steer(api: &Api, id: StepId, steer: StepAction) -> Result<StepView, ApiError> {
+async fn act_on_step(api: &Api, id: StepId, action: StepAction) -> Result<StepView, ApiError> {
     let asked = id.clone();
-    let steered = api.engine().steer(id, steer, move |core, result| {
+    let changed = api.engine().act_on_step(id, action, move |core, result| {
         result
             .map(|_| view::step_by_id(core, &asked))
             .map(|view| (asked, view))
     });
-    let (id, view) = steered.await??;
+    let (id, view) = changed.await??;
     known(id, view)
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn one(
         result
             .expect("one result for one step")
             .and_then(|step| seen(core, step))
-            .map_err(|refusal| who.told(core, refusal))
+            .map_err(|refusal| who.masked_refusal(core, refusal))
     });
     let (created, view) = submitted.await??;
     let view = caller.seen(view);
@@ -115,7 +115,7 @@ pub(super) async fn batch(
         let mut enforcement = Enforcement::new(core);
         let views = results.into_iter().map(|result| {
             let seen = result.and_then(|step| seen_in_list(core, step, &mut enforcement));
-            seen.map_err(|refusal| who.told(core, refusal))
+            seen.map_err(|refusal| who.masked_refusal(core, refusal))
         });
         views.collect::<Vec<_>>()
     });

@@ -221,9 +221,9 @@ pub fn retire(
     if let Some(cluster) = cluster_of(&files) {
         certify_own(&files, &cluster, issuing, OWN_TTL)?;
     }
-    let kept = trusted.iter().filter(|der| fingerprint_of(der) != retired);
-    let kept: String = kept.map(to_pem).collect();
-    write_public(&files.ca, &kept)?;
+    let remaining = trusted.iter().filter(|der| fingerprint_of(der) != retired);
+    let remaining: String = remaining.map(to_pem).collect();
+    write_public(&files.ca, &remaining)?;
     let path = older_key(&files, retired);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

@@ -67,8 +67,8 @@ impl Entity {
                 Some(joined([Some(priority), reserved, limit]))
             }
             Entity::Template(name) => {
-                let kept = state.templates().get(name)?;
-                Some(format!("says {}", kept.template.set_fields().join(", ")))
+                let stored = state.templates().get(name)?;
+                Some(format!("says {}", stored.template.set_fields().join(", ")))
             }
             Entity::Node(name) => state.node(name).map(node),
             Entity::Host(name) => state.node(name).map(host),
@@ -193,8 +193,9 @@ fn cluster(state: &State) -> String {
 fn pools_of(its: &SubjectSpec) -> String {
     let of = |kind: &str, pool: &Option<PoolName>| Some(format!("{} with {kind}", pool.as_ref()?));
     let all = its.pool.as_ref().map(ToString::to_string);
-    let said = [of("no GPU", &its.cpu), of("GPUs", &its.gpu), all];
-    said.into_iter()
+    let parts = [of("no GPU", &its.cpu), of("GPUs", &its.gpu), all];
+    parts
+        .into_iter()
         .flatten()
         .collect::<Vec<_>>()
         .join(", else ")
@@ -308,11 +309,11 @@ fn held_by(step: &Step, attempt: &Attempt) -> Option<String> {
         .latest()
         .is_some_and(|last| last.number == attempt.number);
     let goes_on = latest && step.state != StepState::Queued && !step.state.is_terminal();
-    let whose = match goes_on {
+    let owners = match goes_on {
         true => String::new(),
         false => format!("with attempt {} still ", attempt.number),
     };
-    Some(format!("{whose}on {}", parts.join(", ")))
+    Some(format!("{owners}on {}", parts.join(", ")))
 }
 
 fn held(part: &Part) -> Option<String> {

@@ -21,14 +21,14 @@ fn store() -> tempfile::TempDir {
     dir
 }
 
-fn told(dir: &Path, seq: Option<u64>) -> ReplayView {
+fn replayed(dir: &Path, seq: Option<u64>) -> ReplayView {
     state(dir, seq, None).unwrap()
 }
 
 #[test]
 fn a_state_has_what_there_was_and_nothing_that_came_later() {
     let dir = store();
-    let last = told(dir.path(), None);
+    let last = replayed(dir.path(), None);
     assert_eq!(last.seq, last.last);
     let ids = |view: &ReplayView| {
         let ids = view.steps.iter().map(|step| step.id.clone());
@@ -38,17 +38,17 @@ fn a_state_has_what_there_was_and_nothing_that_came_later() {
     assert!(last.steps.iter().all(|s| s.state == StepState::Queued));
     assert_eq!(last.pools.len(), 1);
     assert_eq!(last.policies[0].subject, "default");
-    assert_eq!(ids(&told(dir.path(), Some(last.last - 1))), ["a", "b"]);
-    let before = told(dir.path(), Some(0));
+    assert_eq!(ids(&replayed(dir.path(), Some(last.last - 1))), ["a", "b"]);
+    let before = replayed(dir.path(), Some(0));
     assert_eq!((before.at, before.pools.len()), (None, 0));
-    let again = serde_json::to_string(&told(dir.path(), None)).unwrap();
+    let again = serde_json::to_string(&replayed(dir.path(), None)).unwrap();
     assert_eq!(serde_json::to_string(&last).unwrap(), again);
 }
 
 #[test]
 fn one_step_is_told_alone_or_refused_where_it_is_not_there() {
     let dir = store();
-    let last = told(dir.path(), None).last;
+    let last = replayed(dir.path(), None).last;
     let b = "b".parse().unwrap();
     let view = state(dir.path(), None, Some(&b)).unwrap();
     assert_eq!((view.steps.len(), view.pools.len()), (1, 0));
@@ -64,7 +64,7 @@ fn one_step_is_told_alone_or_refused_where_it_is_not_there() {
 #[test]
 fn changes_name_the_record_that_made_them() {
     let dir = store();
-    let last = told(dir.path(), None).last;
+    let last = replayed(dir.path(), None).last;
     let all = changes(dir.path(), 0, last, None).unwrap().changes;
     let what: Vec<&str> = all.iter().map(|change| &*change.what).collect();
     let expected = [

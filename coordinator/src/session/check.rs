@@ -36,9 +36,12 @@ const MAX_SENTENCE_BYTES: usize = 2048;
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidMessage {
     #[error(
-        "the agent says that it is node `{said}` and its certificate is of node `{certified}`: set `node` in its config, or issue it a certificate"
+        "the agent says that it is node `{named}` and its certificate is of node `{certified}`: set `node` in its config, or issue it a certificate"
     )]
-    OtherNode { said: NodeName, certified: NodeName },
+    OtherNode {
+        named: NodeName,
+        certified: NodeName,
+    },
     #[error("{what}: {count}, and the most is {most}")]
     TooMany {
         what: &'static str,
@@ -60,7 +63,7 @@ pub(super) enum InvalidMessage {
 pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, InvalidMessage> {
     if hello.node != *certified {
         return Err(InvalidMessage::OtherNode {
-            said: hello.node.clone(),
+            named: hello.node.clone(),
             certified: certified.clone(),
         });
     }
@@ -234,7 +237,7 @@ fn short(what: &'static str, text: &str, most: usize) -> Result<(), InvalidMessa
 pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessage> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
-        FromNode::Labels(said) => labels(said)?,
+        FromNode::Labels(named) => labels(named)?,
         FromNode::Readings(found) => readings(found)?,
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),

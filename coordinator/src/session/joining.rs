@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::FAREWELL_LIMIT;
 use super::refusals::RefusalLog;
-use crate::engine::{EngineGone, EngineHandle};
+use crate::engine::{EngineHandle, EngineStopped};
 use crate::issuance::CertificateIssuer;
 
 /// Deadline from the handshake to the request, which a host has ready when it dials.
@@ -70,32 +70,32 @@ enum JoinDenied {
     #[error("{0}")]
     Request(String),
     #[error(transparent)]
-    Stopping(#[from] EngineGone),
+    Stopping(#[from] EngineStopped),
 }
 
 impl JoinAcceptor {
     /// Serves one joining peer.
     pub(super) async fn meet(
         &self,
-        stranger: JoiningPeer,
+        peer: JoiningPeer,
         engine: &EngineHandle,
         issuance: &CertificateIssuer,
         refusals: &RefusalLog,
     ) {
-        let from = stranger.remote_addr();
+        let from = peer.remote_addr();
         let outcome = match self.enter(from.ip()) {
-            Some(_room) => talk(&stranger, engine, issuance).await,
+            Some(_room) => talk(&peer, engine, issuance).await,
             None => Err(JoinDenied::Busy),
         };
         match outcome {
             Ok(joined) => {
                 tracing::debug!(node = %joined.node, %from, generation = joined.claim.generation.number(), "host joined");
-                stranger.close("");
+                peer.close("");
             }
             Err(away) => {
                 let why = error_chain(&away);
                 refusals.tell(None, from, &format!("it may not join: {why}"));
-                stranger.close(&why);
+                peer.close(&why);
             }
         }
     }
@@ -123,11 +123,11 @@ impl JoinAcceptor {
 }
 
 async fn talk(
-    stranger: &JoiningPeer,
+    peer: &JoiningPeer,
     engine: &EngineHandle,
     issuance: &CertificateIssuer,
 ) -> Result<Joined, JoinDenied> {
-    let asked = timeout(ASKING_LIMIT, hear(stranger)).await;
+    let asked = timeout(ASKING_LIMIT, hear(peer)).await;
     let (mut out, request) = match asked {
         Ok(heard) => heard.map_err(JoinDenied::Garbled)?,
         Err(_) => return Err(JoinDenied::Silent),
@@ -147,8 +147,8 @@ async fn talk(
     outcome
 }
 
-async fn hear(stranger: &JoiningPeer) -> Result<(FrameWriter, JoinRequest), TransportError> {
-    let (out, mut reader): (FrameWriter, FrameReader) = stranger.accept().await?;
+async fn hear(peer: &JoiningPeer) -> Result<(FrameWriter, JoinRequest), TransportError> {
+    let (out, mut reader): (FrameWriter, FrameReader) = peer.accept().await?;
     let request = reader.next().await?.ok_or(TransportError::TruncatedFrame)?;
     Ok((out, request))
 }

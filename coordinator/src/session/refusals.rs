@@ -42,16 +42,16 @@ impl RefusalLog {
 
     /// Forgets the refusals of a node that was accepted.
     pub(super) fn forget(&self, node: &NodeName) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told.remove(&RefusedPeer::Node(node.clone()));
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.remove(&RefusedPeer::Node(node.clone()));
     }
 
     fn is_new(&self, caller: RefusedPeer, why: &str) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MAX_REMEMBERED && !told.contains_key(&caller) {
-            told.clear();
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.len() >= MAX_REMEMBERED && !refused.contains_key(&caller) {
+            refused.clear();
         }
-        let (last, count) = told.entry(caller).or_default();
+        let (last, count) = refused.entry(caller).or_default();
         if last == why || *count >= MAX_REASONS {
             return false;
         }
@@ -80,9 +80,9 @@ mod tests {
     fn ever_new_reasons_of_one_caller_are_not_told_for_ever() {
         let refusals = RefusalLog::default();
         let node = NodeName::new("gpu-1").unwrap();
-        let told = (0..1000)
+        let refused = (0..1000)
             .filter(|number| refusals.is_new(RefusedPeer::Node(node.clone()), &number.to_string()));
-        assert_eq!(told.count(), MAX_REASONS as usize);
+        assert_eq!(refused.count(), MAX_REASONS as usize);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
             let mut hello = words(name, 1);
             hello.pool = pool.parse().unwrap();
             let mut agent = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
-            let greeting: HelloReply = agent.told().await;
+            let greeting: HelloReply = agent.receive().await;
             let HelloReply::Refused { message } = greeting else {
                 panic!("{greeting:?}");
             };
@@ -144,7 +144,7 @@ async fn greeted(
     let mut hello = words(name, 1);
     hello.highest_epoch = shown;
     let mut agent = Agent::link(&harness.data, name, &address(harness), &hello).await;
-    match agent.told().await {
+    match agent.receive().await {
         HelloReply::Welcome(welcome) => Ok(welcome.epoch),
         HelloReply::Refused { message } => Err(message),
     }
@@ -246,7 +246,7 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     hello.protocol += 1;
     harness.runtime.block_on(async {
         let mut third = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
-        let greeting: HelloReply = third.told().await;
+        let greeting: HelloReply = third.receive().await;
         assert!(
             matches!(greeting, HelloReply::Refused { .. }),
             "{greeting:?}"
@@ -282,7 +282,7 @@ fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
         let mut hello = words("n1", 1);
         hello.challenge = Some(CHALLENGE);
         let mut agent = Agent::link(&harness.data, "n1", &address(&harness), &hello).await;
-        let HelloReply::Welcome(welcome) = agent.told().await else {
+        let HelloReply::Welcome(welcome) = agent.receive().await else {
             panic!("it is let in");
         };
         assert_eq!(welcome.seal, Some(first));

@@ -9,7 +9,7 @@ const HEAD_BYTES: usize = 9;
 
 /// Why a stored value is invalid.
 #[derive(Debug, thiserror::Error)]
-pub enum Damage {
+pub enum Corruption {
     /// The text is too short for a checksum.
     #[error("{bytes} bytes are too short for a record")]
     TooShort { bytes: usize },
@@ -49,15 +49,15 @@ pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// Checks the checksum of a stored value and returns its JSON.
-pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Damage> {
+pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Corruption> {
     let (head, json) = line
         .split_at_checked(HEAD_BYTES)
-        .ok_or(Damage::TooShort { bytes: line.len() })?;
+        .ok_or(Corruption::TooShort { bytes: line.len() })?;
     let computed = checksum(json);
     if head[..HEAD_BYTES - 1] == *computed.as_bytes() && head[HEAD_BYTES - 1] == b' ' {
         return Ok(json);
     }
-    Err(Damage::Checksum {
+    Err(Corruption::Checksum {
         written: head[..HEAD_BYTES - 1].escape_ascii().to_string(),
         computed,
     })
@@ -65,14 +65,14 @@ pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Damage> {
 
 /// Escapes the parser's message, which may quote control characters.
 fn quiet(error: &serde_json::Error) -> String {
-    let said = error.to_string();
+    let message = error.to_string();
     let quiet = |c: char| if c.is_control() { '?' } else { c };
-    said.chars().map(quiet).collect()
+    message.chars().map(quiet).collect()
 }
 
 /// Decodes a stored value.
-pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Damage> {
-    serde_json::from_slice(unseal(line)?).map_err(Damage::Content)
+pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Corruption> {
+    serde_json::from_slice(unseal(line)?).map_err(Corruption::Content)
 }
 
 fn checksum(json: &[u8]) -> String {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::encoding::Damage;
+use super::encoding::Corruption;
 
 /// Advice about a damaged store of any kind: nothing may be guessed.
 const WAY_OUT: &str = "restore the data directory from a copy, or move it away to begin a new cluster (hosts stop \
@@ -38,7 +38,7 @@ pub enum StoreError {
         file: PathBuf,
         table: &'static str,
         record: String,
-        damage: Damage,
+        damage: Corruption,
     },
     /// The log ends before a record that was committed.
     #[error(
@@ -114,7 +114,7 @@ impl StoreError {
         file: &Path,
         table: &'static str,
         record: impl ToString,
-        damage: Damage,
+        damage: Corruption,
     ) -> Self {
         StoreError::DamagedRecord {
             file: file.to_owned(),

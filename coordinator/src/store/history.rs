@@ -14,7 +14,7 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
-use super::encoding::Damage;
+use super::encoding::Corruption;
 use super::guard::guarded;
 use super::lock::ReadLock;
 use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in, table};
@@ -302,14 +302,14 @@ fn each(
     let mut stored = log.range(places.start + 1..=places.end).map_err(opening)?;
     for place in places.start + 1..=places.end {
         let Some(entry) = stored.next() else {
-            return Err(damaged(place, Damage::Missing));
+            return Err(damaged(place, Corruption::Missing));
         };
         let (seq, line) = entry.map_err(opening)?;
         if seq.value() != place {
-            return Err(damaged(place, Damage::Missing));
+            return Err(damaged(place, Corruption::Missing));
         }
         let record = record_in(line.value(), place).map_err(|damage| damaged(place, damage))?;
-        show(&record).map_err(|misfit| damaged(place, Damage::Unfit(misfit.what.into())))?;
+        show(&record).map_err(|misfit| damaged(place, Corruption::Unfit(misfit.what.into())))?;
     }
     Ok(())
 }

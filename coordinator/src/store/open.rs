@@ -11,7 +11,7 @@ use sluice_common::hex;
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
-use super::encoding::{self, Damage};
+use super::encoding::{self, Corruption};
 use super::guard::guarded;
 use super::lock::DirLock;
 use super::reserve::Reserve;
@@ -287,22 +287,22 @@ fn give_environments(
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let damaged =
         |step: &str, damage| StoreError::damaged_record(file, "environment", step, damage);
-    let kept = table(txn, file, ENVIRONMENT)?;
-    for entry in kept.iter().map_err(opening)? {
+    let variables = table(txn, file, ENVIRONMENT)?;
+    for entry in variables.iter().map_err(opening)? {
         let (step, line) = entry.map_err(opening)?;
         encoding::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
     }
     let lacking = state.give_environments(|step| -> Result<_, StoreError> {
-        let value = kept.get(step.as_str()).map_err(opening)?;
-        let kept = value
+        let value = variables.get(step.as_str()).map_err(opening)?;
+        let variables = value
             .map(|value| parse_variables(value.value()))
             .transpose();
-        let kept = kept.map_err(|damage| damaged(step.as_str(), damage))?;
-        Ok(kept.filter(|(of, _)| of == step).map(|(_, env)| env))
+        let variables = variables.map_err(|damage| damaged(step.as_str(), damage))?;
+        Ok(variables.filter(|(of, _)| of == step).map(|(_, env)| env))
     })?;
     match lacking {
         None => Ok(()),
-        Some(step) => Err(damaged(step.as_str(), Damage::Missing)),
+        Some(step) => Err(damaged(step.as_str(), Corruption::Missing)),
     }
 }
 
@@ -351,7 +351,7 @@ fn read_meta_value<T: serde::de::DeserializeOwned>(
         .get(key)
         .map_err(|error| StoreError::opening(file, error.into()))?;
     let damaged = |damage| StoreError::damaged_record(file, "meta", key, damage);
-    let value = value.ok_or_else(|| damaged(Damage::Missing))?;
+    let value = value.ok_or_else(|| damaged(Corruption::Missing))?;
     encoding::parse(value.value()).map_err(damaged)
 }
 
@@ -383,17 +383,17 @@ pub(super) fn snapshot_in(
     let damaged = |damage| StoreError::damaged_record(file, "snapshot", seq, damage);
     let snapshot: Snapshot<State> = encoding::parse(line).map_err(damaged)?;
     if snapshot.seq != seq || snapshot.state.seq() != snapshot.seq {
-        return Err(damaged(Damage::Misplaced { seq: snapshot.seq }));
+        return Err(damaged(Corruption::Misplaced { seq: snapshot.seq }));
     }
     Ok(snapshot)
 }
 
 /// Parses the record in a stored text, at its position.
-pub(super) fn record_in(line: &[u8], seq: u64) -> Result<LogEntry, Damage> {
+pub(super) fn record_in(line: &[u8], seq: u64) -> Result<LogEntry, Corruption> {
     let record: LogEntry = encoding::parse(line)?;
     match record.seq == seq {
         true => Ok(record),
-        false => Err(Damage::Misplaced { seq: record.seq }),
+        false => Err(Corruption::Misplaced { seq: record.seq }),
     }
 }
 
@@ -417,7 +417,7 @@ fn read_log(
         // Before the snapshot the log may begin anywhere; the record right after it must be there.
         let place = expected.unwrap_or_else(|| seq.min(snapshot + 1));
         if seq != place {
-            return Err(damaged(place, Damage::Missing));
+            return Err(damaged(place, Corruption::Missing));
         }
         expected = Some(seq + 1);
         let bytes = line.value().len() as u64;
@@ -431,13 +431,13 @@ fn read_log(
         recovered
             .state
             .apply(&record)
-            .map_err(|misfit| damaged(seq, Damage::Unfit(misfit.what.into())))?;
+            .map_err(|misfit| damaged(seq, Corruption::Unfit(misfit.what.into())))?;
         recovered.last_seq = seq;
         recovered.last_at = recovered.last_at.max(record.at);
     }
     // The log keeps the record of the newest snapshot, so one that ends before it has lost its tail.
     match expected.unwrap_or(snapshot.max(1)) {
-        next if next <= snapshot => Err(damaged(next, Damage::Missing)),
+        next if next <= snapshot => Err(damaged(next, Corruption::Missing)),
         _ => Ok((sizes, since_snapshot)),
     }
 }

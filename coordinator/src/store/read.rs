@@ -7,7 +7,7 @@ use coordinator_core::LogEntry;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::LOG;
-use super::encoding::{self, Damage};
+use super::encoding::{self, Corruption};
 
 /// Most bytes of one read. A record may contain a megabyte, and a page of a thousand of those must not fill the memory.
 const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
@@ -38,7 +38,7 @@ pub enum ReadError {
     Damaged {
         file: PathBuf,
         seq: u64,
-        source: Damage,
+        source: Corruption,
     },
 }
 
@@ -112,7 +112,7 @@ impl StoreReader {
             source,
         };
         let json = encoding::unseal(sealed).map_err(damaged)?;
-        let record = serde_json::from_slice(json).map_err(|e| damaged(Damage::Content(e)))?;
+        let record = serde_json::from_slice(json).map_err(|e| damaged(Corruption::Content(e)))?;
         Ok(Event {
             record,
             // The checksum was right and it parsed as JSON, so it is UTF-8.

@@ -45,7 +45,7 @@ impl Reserve {
         if length == self.given {
             return;
         }
-        let beyond = BEYOND.min(self.room.kept() / 2);
+        let beyond = BEYOND.min(self.room.kept_bytes() / 2);
         let range = i64::try_from(length.saturating_add(beyond)).unwrap_or(i64::MAX);
         let kept_size = FallocateFlags::FALLOC_FL_KEEP_SIZE;
         match fallocate(self.file.as_fd(), kept_size, 0, range) {

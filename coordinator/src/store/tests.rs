@@ -197,12 +197,12 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     assert!(!store.snapshot_due());
     // Makes the log appear as large as may be kept.
     store.sizes.add(store.last_seq(), RETENTION_BYTES);
-    let kept = store.last_seq();
+    let last = store.last_seq();
     write(&mut store, &mut maker, 11..20);
     store.snapshot(maker.state()).unwrap();
     let error = store.reader().read(0, 1).unwrap_err();
     assert!(
-        matches!(error, ReadError::Gone { first } if first == kept + 1),
+        matches!(error, ReadError::Gone { first } if first == last + 1),
         "{error}"
     );
     drop(store);

@@ -41,9 +41,9 @@ fn refused(explained: &Explanation<'_>) -> Vec<(String, String)> {
     if explained.step.state == StepState::Rejected {
         return explained.step.reason.refusals();
     }
-    let barred = explained.barred.iter();
-    let barred = barred.map(|(pool, why)| (pool.to_string(), why.message(pool)));
-    barred.collect()
+    let excluded_by = explained.excluded_by.iter();
+    let excluded_by = excluded_by.map(|(pool, why)| (pool.to_string(), why.message(pool)));
+    excluded_by.collect()
 }
 
 fn pool(pool: PoolWait<'_>) -> PoolExplanation {

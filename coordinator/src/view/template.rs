@@ -6,14 +6,14 @@ use sluice_common::id::{PoolName, TemplateName};
 
 /// Returns a template, if there is one of this name.
 pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
-    let kept = core.state().templates().get(name)?;
+    let stored = core.state().templates().get(name)?;
     let pools = core.state().pools().values();
     let naming = pools.filter(|pool| pool.spec.templates.contains(name));
     Some(TemplateView {
         name: name.to_string(),
-        template: kept.template.clone(),
+        template: stored.template.clone(),
         pools: naming.map(|pool| pool.name.to_string()).collect(),
-        version: kept.version,
+        version: stored.version,
     })
 }
 

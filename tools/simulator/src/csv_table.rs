@@ -1,4 +1,4 @@
-//! Tables in CSV with a header. What is wrong in a row is told with file, line and column.
+//! Reads tables in CSV with a header. Errors in a row name file, line and column.
 
 use std::fmt::Display;
 use std::fs;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-/// Mistakes that are told at once: more are not read by anybody.
+/// Most errors that are reported at once.
 const MOST_MISTAKES: usize = 20;
 
-/// What is wrong in a file, for people: a sentence on each line.
+/// Errors of a file, for people: one sentence on each line.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub(crate) String);
@@ -20,7 +20,7 @@ pub struct Unreadable(pub(crate) String);
 pub struct CsvTable {
     file: String,
     columns: StringRecord,
-    /// With the number of the line that each begins on.
+    /// Rows with the line number of their first line.
     rows: Vec<(u64, StringRecord)>,
 }
 
@@ -36,7 +36,7 @@ impl CsvTable {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, or is no table.
+    /// The file cannot be read, or is not a table.
     pub fn read(path: &Path) -> Result<Self, Unreadable> {
         let file = path.display().to_string();
         let text = fs::read_to_string(path)
@@ -44,13 +44,13 @@ impl CsvTable {
         Self::parse(file, &text)
     }
 
-    /// Reads a text; `file` is what mistakes in it are told of.
+    /// Reads a text; errors name it `file`.
     ///
     /// # Errors
-    /// Where it is no table.
+    /// The text is not a table.
     pub fn parse(file: String, text: &str) -> Result<Self, Unreadable> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        // Rows of another length are told in our own words.
+        // Rows of another length get our own error message.
         let mut reader = ReaderBuilder::new()
             .trim(Trim::All)
             .flexible(true)
@@ -80,12 +80,12 @@ impl CsvTable {
         })
     }
 
-    /// The file that it was read from.
+    /// The file of the table.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Whether it has all of these columns.
+    /// Whether the table has all of these columns.
     pub fn has(&self, columns: &[&str]) -> bool {
         columns.iter().all(|column| self.at(column).is_some())
     }
@@ -99,10 +99,10 @@ impl CsvTable {
         self.columns.iter().position(|known| known == column)
     }
 
-    /// Reads every row, and tells every mistake at once.
+    /// Reads every row, and collects the errors of all rows.
     ///
     /// # Errors
-    /// Where some row has one.
+    /// Some row has an error.
     pub fn each<T>(
         &self,
         read: impl Fn(Row<'_>) -> Result<T, String>,
@@ -130,7 +130,7 @@ impl CsvTable {
     }
 }
 
-/// The line that a row begins on: its position is that of the empty lines before it, which count to no row.
+/// The line of a row. Its position is that of the empty lines before it, which belong to no row.
 fn line_of(text: &str, at: &csv::Position) -> u64 {
     let rest = usize::try_from(at.byte()).map_or("", |byte| &text[byte..]);
     let empty = rest.chars().take_while(|c| ['\r', '\n'].contains(c));
@@ -141,31 +141,31 @@ fn line_of(text: &str, at: &csv::Position) -> u64 {
 }
 
 impl Row<'_> {
-    /// What stands in a column; nothing where there is no such column.
+    /// The text in a column; empty if there is no such column.
     pub fn text(&self, column: &str) -> &str {
         let at = self.csv_table.at(column);
         at.and_then(|at| self.cells.get(at)).unwrap_or("")
     }
 
-    /// A value of a column.
+    /// Reads a value of a column.
     ///
     /// # Errors
-    /// Where it is not `what` it should be.
+    /// The value is not `what` it should be.
     pub fn value<T: FromStr>(&self, column: &str, what: &str) -> Result<T, String> {
         let text = self.text(column);
         text.parse()
             .map_err(|_| self.wrong(column, format!("`{}` is not {what}", text.escape_debug())))
     }
 
-    /// A whole number from 0.
+    /// Reads a whole number from 0.
     ///
     /// # Errors
-    /// Where it is something else.
+    /// The value is something else.
     pub fn number(&self, column: &str) -> Result<u64, String> {
         self.value(column, "a whole number from 0")
     }
 
-    /// What is wrong with a column of this row.
+    /// Makes an error about a column of this row.
     pub fn wrong(&self, column: &str, why: impl Display) -> String {
         let Self {
             csv_table, line, ..
@@ -195,8 +195,8 @@ mod tests {
         let text = "a,n\n\"x, \"\"y\"\"\nz\",3\nw,4\n";
         assert_eq!(numbers(text), Ok(vec![3, 4]));
         let text = "a,n\n\"x\ny\",1\nz,b\n";
-        let told = numbers(text).unwrap_err();
-        assert!(told.starts_with("f.csv, line 4, column `n`"), "{told}");
+        let error = numbers(text).unwrap_err();
+        assert!(error.starts_with("f.csv, line 4, column `n`"), "{error}");
     }
 
     #[test]
@@ -215,8 +215,8 @@ mod tests {
                 "f.csv, line 2, column `n`: `` is not a whole number",
             ),
         ] {
-            let told = numbers(text).unwrap_err();
-            assert!(told.starts_with(words), "{told}");
+            let error = numbers(text).unwrap_err();
+            assert!(error.starts_with(words), "{error}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a trace on a simulated cluster: arrivals, and what falls due between them, in the order of their times, as fast as
-//! it goes. It notes what happened; what to make of it is the report's.
+//! Runs a trace on a simulated cluster: arrivals, and the events between them, in the order of their times, as fast
+//! as possible. The driver notes what happened, and the report evaluates it.
 
 use coordinator_core::record;
 use std::collections::BTreeMap;
@@ -14,82 +14,80 @@ use sluice_common::wire::StopReason;
 use crate::trace::TraceJob;
 use crate::trace_run::TraceRun;
 
-/// What a refusal to take a job at all is counted under.
+/// Reason under which refused jobs are counted.
 const IN_MAINTENANCE: &str = "pool_in_maintenance";
 const REFUSED: &str = "refused";
-/// What jobs run: nothing runs in a simulation.
+/// Command of the jobs, which no simulated host executes.
 const COMMAND: &str = "job";
 
-/// A job as it is submitted: on how many hosts, and what of each.
+/// A job as it is submitted: number of hosts, and resources of each.
 #[derive(Clone, Debug)]
 pub struct JobRequest {
-    /// What the trace says of it.
+    /// The job in the trace.
     pub job: TraceJob,
-    /// On how many hosts it runs at once.
+    /// Number of hosts that it runs on at once.
     pub nodes: u32,
-    /// Of each host.
+    /// GPUs of each host.
     pub gpus: u64,
-    /// Whether it may be preempted.
     pub preemptible: bool,
 }
 
-/// Where a job stands.
+/// The status of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum JobStatus {
-    /// The job has not come, or was not taken.
+    /// The job has not arrived, or was refused.
     #[default]
     Outside,
     Waits,
     Runs,
-    /// The job was preempted frozen.
+    /// The job was preempted and is frozen.
     Frozen,
     Over,
 }
 
-/// What became of a job.
+/// The history of a job.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobOutcome {
     pub(crate) status: JobStatus,
-    /// Why it was rejected.
+    /// Reason of its rejection.
     pub(crate) rejected: Option<&'static str>,
-    /// Why it failed.
+    /// Reason of its failure.
     pub(crate) failed: Option<&'static str>,
-    /// When it came.
+    /// Time of its arrival.
     pub(crate) came: Option<Time>,
-    /// Whether it asked for GPUs within its subject's reserved share then.
+    /// Whether its GPUs were within its subject's reserved share on arrival.
     pub(crate) in_share: bool,
-    /// When it was started first.
+    /// Time of its first start.
     pub(crate) started: Option<Time>,
-    /// Time for which it waited while what it asked for was unused of that share.
+    /// Time for which it waited while enough of that share was unused.
     pub(crate) kept_waiting: Span,
-    /// Number of times it was preempted.
     pub(crate) preempted: u32,
-    /// What that cost, in milliseconds of a GPU.
+    /// Cost of its preemptions, in milliseconds of a GPU.
     pub(crate) lost: u128,
-    /// What its attempt had done before it was frozen last.
+    /// Work that its attempt had done before it was frozen last.
     done: Span,
-    /// Time since which it works.
+    /// Start of its current work.
     works_since: Time,
 }
 
-/// How it stood from a time on.
+/// The usage of the cluster from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsageSample {
     pub(crate) at: Time,
     pub(crate) gpus: u64,
-    /// Jobs that wait.
+    /// Number of queued jobs.
     pub(crate) waiting: u64,
 }
 
-/// What happened to each job of a trace, and when.
+/// The history of each job of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub(crate) outcomes: Vec<JobOutcome>,
     pub(crate) samples: Vec<UsageSample>,
-    /// When the last job came that was checked.
+    /// Time of the last arrival that was checked.
     pub(crate) last_arrival: Time,
     pub(crate) end: Time,
-    /// Arrivals and ends.
+    /// Number of arrivals and ends.
     pub(crate) events: u64,
 }
 
@@ -98,14 +96,14 @@ pub struct Log {
 pub struct Driver<'a> {
     run: TraceRun,
     jobs: &'a [JobRequest],
-    /// The next one to come.
+    /// Index of the next job to arrive.
     next: usize,
     level: UsageSample,
     log: Log,
 }
 
 impl<'a> Driver<'a> {
-    /// `jobs` are in the order of arrival.
+    /// Makes a driver; `jobs` are in the order of arrival.
     pub fn new(run: TraceRun, jobs: &'a [JobRequest]) -> Self {
         let level = UsageSample {
             at: run.now(),
@@ -124,11 +122,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs until nothing more happens, or until a time. Each end and each arrival is answered before the next, as by a
-    /// coordinator that hears of them one by one; of one time, ends come first.
+    /// Runs until nothing more happens, or until a time. Each end and each arrival is handled before the next, as by
+    /// a coordinator that hears of them one by one. At the same time, ends come first.
     ///
     /// # Errors
-    /// The first job that nobody could submit.
+    /// The first job that cannot be submitted.
     pub fn run(mut self, until: Option<Time>) -> Result<Log, FieldError> {
         while let Some(now) = self.next_time() {
             if until.is_some_and(|until| now > until) {
@@ -144,7 +142,7 @@ impl<'a> Driver<'a> {
         Ok(self.log)
     }
 
-    /// Nothing changes before `now`.
+    /// Counts waiting times until `now`, before which nothing changes.
     fn count_kept_waiting(&mut self, now: Time) {
         let more = now.since(self.run.now());
         for step in self.run.kept_waiting() {
@@ -159,7 +157,7 @@ impl<'a> Driver<'a> {
         arrival.into_iter().chain(due).min()
     }
 
-    /// Submits the next job whose time has come; whether there was one.
+    /// Submits the next job if its time has come. Returns whether there was one.
     fn submit_next(&mut self, now: Time) -> Result<bool, FieldError> {
         let at = self.next;
         let Some(job) = self.jobs.get(at).filter(|job| arrival(job) <= now) else {
@@ -178,7 +176,7 @@ impl<'a> Driver<'a> {
         Ok(true)
     }
 
-    /// Reads what happened from the records.
+    /// Notes what happened from the records.
     fn note(&mut self) {
         for stamped in self.run.records() {
             self.take(&stamped.record, stamped.at);
@@ -244,7 +242,7 @@ impl<'a> Driver<'a> {
         &mut self.log.outcomes[number(step)]
     }
 
-    /// A job stands elsewhere from now on.
+    /// Changes the status of a job.
     fn stand(&mut self, step: &StepId, status: JobStatus) {
         let at = number(step);
         let before = std::mem::replace(&mut self.log.outcomes[at].status, status);
@@ -262,7 +260,7 @@ impl<'a> Driver<'a> {
         self.stand(&attempt.step, JobStatus::Frozen);
     }
 
-    /// What a job's attempt had done is gone: nothing is known of checkpoints.
+    /// Counts the work of a job's attempt as lost, because traces have no checkpoints.
     fn lose_work(&mut self, step: &StepId, now: Time) {
         let at = number(step);
         let gpus = self.jobs[at].gpus_held();
@@ -283,15 +281,15 @@ fn arrival(asked: &JobRequest) -> Time {
 }
 
 impl JobRequest {
-    /// Over all of its hosts, with what is rounded up on each.
+    /// GPUs on all of its hosts, rounded up on each.
     pub(crate) fn gpus_held(&self) -> u64 {
         self.gpus * u64::from(self.nodes)
     }
 
-    /// As a caller would submit it who says no more than the trace does, so that pools fill in the rest.
+    /// Makes the submit of a job. Only fields of the trace are set, so that pools fill in the others.
     fn as_submitted(&self, number: usize) -> Result<NewStep, FieldError> {
         let job = &self.job;
-        let said = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        let if_any = |amount: u64| Some(amount).filter(|amount| *amount > 0);
         let platforms = job.platforms.join(",");
         let request = StepRequest {
             subject: Some(job.subject.to_string()),
@@ -299,9 +297,9 @@ impl JobRequest {
             command: vec![COMMAND.to_owned()],
             nodes: Some(self.nodes),
             resources: ResourceSettings {
-                gpu_count: said(self.gpus),
-                cpu_count: said(job.mcpu).map(|mcpu| mcpu as f64 / 1000.0),
-                memory: said(job.memory_mb).map(|megabytes| format!("{megabytes}MB")),
+                gpu_count: if_any(self.gpus),
+                cpu_count: if_any(job.mcpu).map(|mcpu| mcpu as f64 / 1000.0),
+                memory: if_any(job.memory_mb).map(|megabytes| format!("{megabytes}MB")),
                 preemptible: Some(self.preemptible),
                 ..ResourceSettings::default()
             },
@@ -311,7 +309,7 @@ impl JobRequest {
     }
 }
 
-/// Jobs are told apart by their numbers.
+/// The id of a job, made from its number.
 fn name(job: usize) -> StepId {
     StepId::new(job.to_string()).expect("digits are a well-formed name")
 }
@@ -322,17 +320,17 @@ fn number(step: &StepId) -> usize {
 }
 
 impl JobOutcome {
-    /// Whether it runs.
+    /// Whether the job is running.
     pub(crate) fn runs(&self) -> bool {
         self.status == JobStatus::Runs
     }
 
-    /// Whether it did what it was to do.
+    /// Whether the job has succeeded.
     pub(crate) fn finished(&self) -> bool {
         self.status == JobStatus::Over && self.failed.is_none()
     }
 
-    /// From its arrival to its first start.
+    /// The time from its arrival to its first start.
     pub(crate) fn waited(&self) -> Option<Span> {
         Some(self.started?.since(self.came?))
     }
@@ -344,12 +342,12 @@ impl Log {
         self.outcomes.iter().any(|outcome| outcome.preempted > 0)
     }
 
-    /// Number of jobs were rejected, by reason.
+    /// Number of rejected jobs by reason.
     pub(crate) fn rejected(&self) -> BTreeMap<&'static str, usize> {
         counted(self.outcomes.iter().filter_map(|outcome| outcome.rejected))
     }
 
-    /// Number of jobs failed, by reason.
+    /// Number of failed jobs by reason.
     pub(crate) fn failed(&self) -> BTreeMap<&'static str, usize> {
         counted(self.outcomes.iter().filter_map(|outcome| outcome.failed))
     }

@@ -1,5 +1,5 @@
-//! The simulator: the scheduler, or the whole of the coordinator's core, with simulated hosts. Reads traces and scenarios,
-//! plays them and adds up what came of it; reads no clock, and draws nothing but by a seed. Decides nothing itself.
+//! Simulates clusters: runs the scheduler alone, or the whole core of the coordinator, with simulated hosts, and
+//! reports the results of traces and scenarios. Reads no clock, and draws at random only from a seed.
 //!
 //! ```text
 //! trace:     file -> Sheet -> Trace -(arrivals)-> Asked -> Driver -(TraceRun)-> Log -> Report -> svg
@@ -8,7 +8,7 @@
 
 #![allow(
     missing_docs,
-    reason = "a field says by its name what it is; where it does not, it has a comment"
+    reason = "fields and variants alone may lack docs, if their names say enough: tidy checks the rest"
 )]
 
 mod csv_table;

@@ -1,4 +1,4 @@
-//! Allocation and queue over time as an SVG: two panels over one axis of time, nothing that needs a script or a font.
+//! Draws allocation and queue over time as an SVG: two panels over one time axis, without scripts or fonts.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
-/// Where the panels begin, and how high they are.
+/// Position and height of the panels.
 const ALLOCATION: Panel = Panel {
     top: 48.0,
     height: 220.0,
@@ -24,7 +24,7 @@ struct Panel {
     height: f64,
 }
 
-/// A drawing of a run. Characters that steer a terminal or turn a line are the caller's to escape in `title`.
+/// Draws a run. The caller escapes control characters in `title`.
 pub fn svg(title: &str, points: &[Point]) -> String {
     let hours = points
         .last()
@@ -88,7 +88,7 @@ fn polyline(svg: &mut String, points: &str, colour: &str) {
     );
 }
 
-/// Begin, middle and end, in days where there are many hours.
+/// Labels begin, middle and end, in days if there are many hours.
 fn time_axis(svg: &mut String, hours: f64) {
     let (unit, scale) = if hours > 72.0 {
         ("days", 24.0)
@@ -106,7 +106,7 @@ fn time_axis(svg: &mut String, hours: f64) {
     }
 }
 
-/// The next of 1, 2 and 5 times a power of ten.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let magnitude = 10f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);

@@ -1,5 +1,5 @@
-//! What a run of a trace comes to: allocation over time, waiting by subject, what preemption cost and whether promises
-//! were kept. As data; the text is its caller's.
+//! Evaluates a run of a trace: allocation over time, waiting times by subject, cost of preemptions, and starts within
+//! reserved shares. Returns data; the caller formats it.
 
 mod series;
 
@@ -20,23 +20,24 @@ pub struct Report {
     pub cluster: ClusterFigures,
     pub jobs: JobFigures,
     pub allocation: Allocation,
-    /// All subjects together.
+    /// Waiting times of all subjects together.
     pub waiting: Waiting,
     pub waiting_by_subject: BTreeMap<String, Waiting>,
     pub preemptions: Preemptions,
     pub in_share: InShareFigures,
-    /// What the figures rest on.
+    /// Assumptions behind the figures.
     pub notes: Vec<String>,
     pub run: Run,
 }
 
+/// The size of the simulated cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterFigures {
     pub hosts: usize,
     pub gpus: u64,
 }
 
-/// Where the jobs stand at the end.
+/// Number of jobs by their status at the end.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobFigures {
     pub arrived: usize,
@@ -44,32 +45,32 @@ pub struct JobFigures {
     pub running: usize,
     pub waiting: usize,
     pub rejected: BTreeMap<&'static str, usize>,
-    /// What ran over its time, or waited too long, by reason.
+    /// Jobs that ran or waited for too long, by reason.
     pub failed: BTreeMap<&'static str, usize>,
-    /// Between the first arrival and the last.
+    /// Time between the first arrival and the last.
     pub arrivals_s: f64,
-    /// Until nothing more happened, or the end that was asked for.
+    /// Time until nothing more happened, or until the requested end.
     pub simulated_s: f64,
 }
 
-/// How much of the GPUs was granted.
+/// The part of the GPUs that was granted.
 #[derive(Clone, Debug, Serialize)]
 pub struct Allocation {
-    /// Between the first arrival and the last.
+    /// Mean between the first arrival and the last.
     pub mean_pct: f64,
     pub peak_pct: f64,
     pub peak_gpus: u64,
-    /// When the last job had come.
+    /// Value at the arrival of the last job.
     pub at_last_arrival_pct: f64,
     pub series: Vec<Point>,
 }
 
-/// From arrival to the first start, over the jobs that were started.
+/// Times from arrival to first start, of the jobs that were started.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Waiting {
     pub jobs: usize,
     pub started: usize,
-    /// Started in the instant in which they came.
+    /// Jobs that started at the time of their arrival.
     pub at_once: usize,
     pub p50_s: f64,
     pub p95_s: f64,
@@ -77,36 +78,37 @@ pub struct Waiting {
     pub longest_s: f64,
 }
 
+/// Number and cost of preemptions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Preemptions {
     pub count: u64,
-    /// Number of jobs was preempted at least once.
+    /// Jobs that were preempted at least once.
     pub jobs: usize,
-    /// What they had done, if nothing of it was kept.
+    /// GPU hours of work that was lost, if no job has checkpoints.
     pub gpu_hours_lost: f64,
-    /// The same as a part of all that was granted.
+    /// The same as a part of all granted GPU hours.
     pub lost_pct: f64,
 }
 
-/// Jobs that were within what is reserved for their subject when they came.
+/// Jobs that were within their subject's reserved share on arrival.
 #[derive(Clone, Debug, Serialize)]
 pub struct InShareFigures {
     pub jobs: usize,
-    /// Of these, those that were not started in that instant.
+    /// Of these, jobs that did not start at once.
     pub late: usize,
-    /// Of these, those that never were.
+    /// Of these, jobs that never started.
     pub never: usize,
-    /// From arrival to start of those that were late.
+    /// Time from arrival to start of the late jobs.
     pub late_p50_s: f64,
     pub late_p95_s: f64,
     pub late_longest_s: f64,
-    /// The part of that in which what they asked for was unused of the share: otherwise their subject had it for others.
+    /// Part of that time in which enough of the share was unused. In the rest, their subject used it for other jobs.
     pub kept_p50_s: f64,
     pub kept_p95_s: f64,
     pub kept_longest_s: f64,
 }
 
-/// Time for which it took.
+/// Duration of the simulation itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     pub seconds: f64,
@@ -115,7 +117,7 @@ pub struct Run {
 }
 
 impl Report {
-    /// Adds up a log.
+    /// Evaluates a log.
     pub fn new(
         cluster: ClusterFigures,
         asked: &[JobRequest],
@@ -193,7 +195,7 @@ fn allocation(log: &Log, gpus: u64) -> Allocation {
     }
 }
 
-/// What was granted until a time.
+/// GPU hours that were granted until a time.
 fn gpu_hours(samples: &[UsageSample], until: Time) -> f64 {
     let ends = samples.iter().skip(1).map(|level| level.at).chain([until]);
     let pieces = samples.iter().zip(ends).map(|(level, end)| {
@@ -258,7 +260,7 @@ fn promises<'a>(outcomes: impl Iterator<Item = &'a JobOutcome>) -> InShareFigure
     let late = &waits[waits.partition_point(|wait| *wait == Span::ZERO)..];
     let never = promised.len() - waits.len();
     let is_late = |outcome: &&&JobOutcome| outcome.waited() != Some(Span::ZERO);
-    let kept = sorted(
+    let kept_waiting = sorted(
         promised
             .iter()
             .filter(is_late)
@@ -271,9 +273,9 @@ fn promises<'a>(outcomes: impl Iterator<Item = &'a JobOutcome>) -> InShareFigure
         late_p50_s: percentile(late, 50),
         late_p95_s: percentile(late, 95),
         late_longest_s: percentile(late, 100),
-        kept_p50_s: percentile(&kept, 50),
-        kept_p95_s: percentile(&kept, 95),
-        kept_longest_s: percentile(&kept, 100),
+        kept_p50_s: percentile(&kept_waiting, 50),
+        kept_p95_s: percentile(&kept_waiting, 95),
+        kept_longest_s: percentile(&kept_waiting, 100),
     }
 }
 
@@ -283,7 +285,7 @@ fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
     spans
 }
 
-/// The least that so many of a hundred do not exceed, in seconds; 0 of nothing.
+/// The smallest time that so many percent do not exceed, in seconds; 0 if there is none.
 fn percentile(sorted: &[Span], of_hundred: usize) -> f64 {
     let rank = (sorted.len() * of_hundred).div_ceil(100);
     let at = rank.checked_sub(1).and_then(|at| sorted.get(at));

@@ -1,5 +1,5 @@
-//! Scenarios: a cluster, what happens to it in order, and what must have become of it. This is the meaning of the files
-//! that `sluice simulate` reads and that the published cases are written in; whoever reads one brings the JSON.
+//! Scenarios: a cluster, events in order, and the expected end. These are the types of the files that `sluice
+//! simulate` reads and of the published cases; the caller parses the JSON.
 
 mod expected;
 mod play;
@@ -17,31 +17,29 @@ use sluice_common::pool::ResourceTable;
 use sluice_common::step::OnPreempt;
 
 pub use expected::{Difference, End, Expected};
-pub use play::{Fault, Place};
+pub use play::{CasePosition, Fault};
 
-/// One scenario: pools, hosts and policies, what happens to them in order, and what must have come of it.
+/// One scenario: pools, hosts and policies, the events in order, and the expected end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it is called.
     pub id: String,
-    /// What it shows, for people.
+    /// Description for people.
     #[serde(default)]
     pub about: String,
     pub pools: Vec<PoolPut>,
-    /// The hosts. Where absent, each pool has one host that holds the pool's whole declared capacity.
+    /// The hosts. If absent, each pool has one host with the pool's whole declared capacity.
     #[serde(default)]
     pub nodes: Option<Vec<NodePut>>,
-    /// Who may use which pool, and how.
     #[serde(default)]
     pub policies: Vec<PolicyPut>,
-    /// What happens, each settled before the next.
+    /// The events; each is settled before the next.
     #[serde(default)]
     pub events: Vec<Event>,
-    /// What must have become of it.
+    /// The expected end.
     #[serde(default)]
     pub expected: Option<Expected>,
-    /// The same, where several ends are acceptable.
+    /// Several acceptable ends.
     #[serde(default)]
     pub expected_any_of: Vec<Expected>,
 }
@@ -51,10 +49,9 @@ pub struct Case {
 #[serde(deny_unknown_fields)]
 pub struct PoolPut {
     pub name: PoolName,
-    /// What is declared of it.
     #[serde(default)]
     pub capacity: Capacity,
-    /// For how many seconds after its start a run is spared by others' priority and reclaim.
+    /// Seconds after its start for which a run is protected from preemption by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: u64,
 }
@@ -62,7 +59,7 @@ pub struct PoolPut {
 /// A pool's capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Capacity {
-    /// What its hosts have; written `"detected"`.
+    /// The resources of its hosts; written `"detected"`.
     #[default]
     Detected,
     Declared(ResourceTable),
@@ -96,17 +93,16 @@ impl<'de> Visitor<'de> for CapacityVisitor {
     }
 }
 
-/// A host. A key that it does not name is not bounded by it; GPUs that it does not name it does not have.
+/// A host. A key that is absent is not bounded; absent GPUs mean that it has none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePut {
     pub name: NodeName,
-    /// The pool that it joins.
     pub pool: PoolName,
-    /// Number of GPUs it has.
+    /// Number of GPUs.
     #[serde(default)]
     pub gpus: u64,
-    /// Which: their platform is named after it, `h100` for `H100`.
+    /// GPU model. The platform is named after it: `h100` for `H100`.
     #[serde(default)]
     pub gpu_model: Option<String>,
     /// Thousandths of a core.
@@ -128,28 +124,28 @@ pub struct NodePut {
 pub struct PolicyPut {
     pub pool: PoolName,
     pub subject: Subject,
-    /// Higher is preferred.
+    /// Priority; higher is preferred.
     #[serde(default)]
     pub priority: u64,
-    /// What is kept for the subject.
+    /// Amounts reserved for the subject.
     #[serde(default)]
     pub reserved: Option<ResourceTable>,
-    /// What it may use at most.
+    /// Most that it may use.
     #[serde(default)]
     pub limit: Option<ResourceTable>,
 }
 
-/// One thing that happens.
+/// An event of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
     /// A caller submits a request.
     Submit(SubmitEvent),
-    /// A request that runs ends; one that waits is withdrawn.
+    /// A running request ends, or a queued one is withdrawn.
     Finish {
         request: StepId,
     },
-    /// A host is lost, with what runs there.
+    /// A host is lost, with the requests that run there.
     NodeLost {
         node: NodeName,
     },
@@ -157,16 +153,16 @@ pub enum Event {
     NodeBack {
         node: NodeName,
     },
-    /// A host takes no more work; what runs there runs on.
+    /// A host takes no more work; its runs go on.
     Drain {
         node: NodeName,
     },
     Advance {
         seconds: u64,
     },
-    /// A caller binds a subject to a pool, or on other terms.
+    /// A caller sets the policy of a subject in a pool.
     PutPolicy(PolicyPut),
-    /// A caller makes a pool, or gives one other terms.
+    /// A caller makes or changes a pool.
     PutPool(PoolPut),
 }
 
@@ -174,35 +170,34 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubmitEvent {
-    /// The name, unlike any other of the scenario.
+    /// Name, unique within the scenario.
     pub request: StepId,
-    /// On whose behalf.
     pub subject: Subject,
-    /// What it asks of each of its hosts.
+    /// Resources on each of its hosts.
     #[serde(default)]
     pub resources: ResourceTable,
-    /// Whether it may be preempted; it may where absent.
+    /// Whether it may be preempted; `true` if absent.
     #[serde(default = "yes")]
     pub preemptible: bool,
-    /// The one pool that it may run in.
+    /// The only pool that it may run in.
     #[serde(default)]
     pub pool: Option<PoolName>,
-    /// The platforms that it may run on, the one that it likes best first, with `,` between them; `any` where absent.
+    /// Platforms that it may run on, most preferred first, separated by `,`; `any` if absent.
     #[serde(default)]
     pub platform: Option<String>,
-    /// On how many hosts it runs at once; one where absent.
+    /// Number of hosts that it runs on at once; 1 if absent.
     #[serde(default = "one")]
     pub nodes: u32,
-    /// Order among its subject's own.
+    /// Order among the requests of its subject.
     #[serde(default)]
     pub priority: i64,
-    /// Number of times it may be tried again.
+    /// Number of retries.
     #[serde(default)]
     pub retries: u32,
-    /// Whether preemptions and lost hosts spend none of these.
+    /// Whether preemptions and lost hosts spend no retry.
     #[serde(default)]
     pub free_preemptions: bool,
-    /// What becomes of it when it is preempted.
+    /// Treatment when it is preempted.
     #[serde(default)]
     pub on_preempt: OnPreempt,
 }
@@ -215,30 +210,30 @@ fn one() -> u32 {
     1
 }
 
-/// A name of one of the lists of an end.
+/// The name of a list of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum List {
     /// Requests that run.
     Allocated,
-    /// Requests that wait.
+    /// Requests that are queued.
     Queued,
-    /// Requests that was preempted at least once.
+    /// Requests that were preempted at least once.
     Preempted,
     /// Requests that could never be granted.
     Rejected,
     /// Requests that are frozen.
     Suspended,
-    /// Subjects whose policy was kept.
+    /// Subjects whose policy was accepted.
     PolicyAccepted,
     /// Subjects whose policy was refused.
     PolicyRefused,
-    /// Where requests were started last.
+    /// Hosts on which requests were started last.
     Placed,
 }
 
 impl List {
-    /// As files write it.
+    /// The name in files.
     pub const fn as_str(self) -> &'static str {
         match self {
             List::Allocated => "allocated",

@@ -1,11 +1,12 @@
-//! Jobs without their times: in an order drawn from a seed, one each second, none of which ends, until they have asked
-//! for so many of a hundred of the cluster's GPUs. So that placement alone decides how full the cluster gets.
+//! Arrivals without the times of the trace: jobs in an order drawn from a seed, one each second, that never end,
+//! until they have asked for a percentage of the cluster's GPUs. So placement alone decides how full the cluster
+//! gets.
 
 use sluice_common::time::Span;
 
 use crate::trace::TraceJob;
 
-/// The jobs that come. Where the trace asks for less, it comes again in another order.
+/// Makes the arrivals. If the trace asks for less, it is repeated in another order.
 pub fn arrivals(jobs: &[TraceJob], gpus: u64, of_hundred: u64, seed: u64) -> Vec<TraceJob> {
     let wanted = gpus.saturating_mul(of_hundred) / 100;
     let mut random = Random(seed);
@@ -28,7 +29,7 @@ pub fn arrivals(jobs: &[TraceJob], gpus: u64, of_hundred: u64, seed: u64) -> Vec
     found
 }
 
-/// Numbers that are drawn alike from the same seed (SplitMix64).
+/// Random numbers that are the same for the same seed (SplitMix64).
 struct Random(u64);
 
 impl Random {

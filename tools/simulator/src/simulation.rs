@@ -1,20 +1,20 @@
-//! A simulated cluster: the scheduler that decides for the live coordinator, with a driver in place of its hosts. Whoever
-//! owns one says what happens and lets it settle; whom it starts begins at once, whom it stops is gone at once, and time
-//! passes when its owner says so. Scenarios and a benchmark of placement drive it.
+//! A simulated cluster: the scheduler of the live coordinator, with a driver in place of its hosts. The owner feeds
+//! events and lets each settle: a granted job starts at once, a preempted one stops at once, and time passes when the
+//! owner says so. Scenarios and a benchmark of placement drive it.
 //!
 //! ```text
 //! owner --(put_pool, submit, finish, lose, advance ...)--> Simulation --(next_move)--> Scheduler
 //!   ^------------------------(settle: Happening ...)-----------|  ^---(hold, release)---|
 //! ```
 //!
-//! It does not go through the coordinator's records: those say how agents are told and what survives a restart, and
-//! neither changes who gets what. A [`TraceRun`](crate::TraceRun) does: it plays rules of pools and all else that the core makes of what is
-//! submitted.
+//! The simulation leaves out the coordinator's records, because orders to agents and restarts do not change who gets
+//! what. A [`TraceRun`](crate::TraceRun) includes them, with rules of pools and everything else that the core does
+//! with a submit.
 
 mod frozen;
 mod host;
 pub(crate) mod impossible;
-mod life;
+mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,53 +29,51 @@ use sluice_scheduler::{
     Scheduler, demand,
 };
 
-use life::JobLife;
+use tries::JobTries;
 
 pub use host::HostSize;
 use host::SimulatedHost;
 pub use impossible::Impossible;
 
-/// A simulated cluster under the scheduler alone.
+/// A simulated cluster with the scheduler alone.
 #[derive(Clone, Debug, Default)]
 pub struct Simulation {
     scheduler: Scheduler,
     now: Time,
     submitted: u64,
-    jobs: BTreeMap<StepId, JobLife>,
-    /// Time since which each frozen job is.
+    jobs: BTreeMap<StepId, JobTries>,
+    /// Time since which each frozen job is frozen.
     frozen_since: BTreeMap<StepId, Time>,
     hosts: BTreeMap<NodeName, SimulatedHost>,
     events: Vec<SimulationEvent>,
 }
 
-/// What is submitted.
+/// A job to submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The name, unlike any other.
+    /// Name, unique within the simulation.
     pub step: StepId,
-    /// On whose behalf.
     pub subject: Subject,
-    /// What it asks of each of its hosts; `step_run: 1` is added where absent.
+    /// Resources on each of its hosts; `step_run: 1` is added if absent.
     pub resources: Amounts,
-    /// On how many hosts it runs at once.
+    /// Number of hosts that it runs on at once.
     pub nodes: u32,
-    /// Order among its subject's own.
+    /// Order among the jobs of its subject.
     pub priority: i64,
-    /// Whether it may be preempted.
     pub preemptible: bool,
-    /// The one pool that it may run in.
+    /// The only pool that it may run in.
     pub pool: Option<PoolName>,
-    /// The platforms that it may run on, the one that it likes best first; none of them: any.
+    /// Platforms that it may run on, most preferred first; any if empty.
     pub platforms: Vec<PlatformName>,
-    /// Number of times it may be tried again.
+    /// Number of retries.
     pub retries: u32,
-    /// Whether preemptions and lost hosts spend none of these.
+    /// Whether preemptions and lost hosts spend no retry.
     pub free_preemptions: bool,
-    /// What becomes of it when it is preempted.
+    /// Treatment when it is preempted.
     pub on_preempt: OnPreempt,
 }
 
-/// What came of it.
+/// A result of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SimulationEvent {
     /// A job began to run on these hosts.
@@ -87,7 +85,7 @@ pub(crate) enum SimulationEvent {
 }
 
 impl Simulation {
-    /// An empty cluster at a point in time.
+    /// Makes an empty cluster at a point in time.
     pub fn new(now: Time) -> Self {
         Self {
             now,
@@ -95,24 +93,25 @@ impl Simulation {
         }
     }
 
-    /// Who has what and who waits.
+    /// The scheduler with its pools and queues.
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
     }
 
+    /// The current time of the simulation.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Makes a pool, or gives one other terms.
+    /// Makes or changes a pool.
     pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
         self.scheduler.put_pool(name, terms);
     }
 
-    /// Binds a subject to a pool.
+    /// Sets the policy of a subject in a pool.
     ///
     /// # Errors
-    /// There is no such pool; the inner error is that the pool cannot keep the policy, which changes nothing.
+    /// There is no such pool. The inner error is that the pool cannot keep the policy, which changes nothing.
     pub fn put_policy(
         &mut self,
         pool: &PoolName,
@@ -128,10 +127,10 @@ impl Simulation {
         Ok(vetted)
     }
 
-    /// Adds a host that takes work, or changes one, with the model of its GPUs if that is known.
+    /// Adds or changes a host that takes work, with the model of its GPUs if that is known.
     ///
     /// # Errors
-    /// There is no such pool, or no such host can be.
+    /// There is no such pool, or such a host is impossible.
     pub fn put_host(
         &mut self,
         node: &NodeName,
@@ -148,7 +147,7 @@ impl Simulation {
         self.open(node, true)
     }
 
-    /// Lets a host take work, or no more; what runs there runs on.
+    /// Opens a host for new work or closes it; its runs go on.
     ///
     /// # Errors
     /// There is no such host.
@@ -160,24 +159,24 @@ impl Simulation {
         Ok(())
     }
 
-    /// A host is lost with all that runs there.
+    /// Loses a host with all that runs there.
     ///
     /// # Errors
     /// There is no such host.
     pub fn lose(&mut self, node: &NodeName) -> Result<(), Impossible> {
         self.open(node, false)?;
         for id in self.scheduler.runs_on(node) {
-            if !self.end_attempt(&id, JobLife::may_run_again_after_loss) {
+            if !self.end_attempt(&id, JobTries::may_run_again_after_loss) {
                 self.events.push(SimulationEvent::Lost { step: id.step });
             }
         }
         Ok(())
     }
 
-    /// A job begins to wait, or is rejected forever: the inner error is why.
+    /// Queues a job, or rejects it forever: the inner error is the reason.
     ///
     /// # Errors
-    /// A job of its name was submitted before.
+    /// A job of this name was submitted before.
     pub fn submit(&mut self, job: Job) -> Result<Result<(), ReasonCode>, Impossible> {
         self.remember(&job)?;
         let named = job.pool.as_ref();
@@ -201,27 +200,27 @@ impl Simulation {
             return Err(Impossible::Repeated(job.step.clone()));
         }
         self.submitted += 1;
-        let life = JobLife {
+        let tries = JobTries {
             attempts: 0,
             retries_left: job.retries,
             free_preemptions: job.free_preemptions,
             on_preempt: job.on_preempt,
             runs: false,
         };
-        self.jobs.insert(job.step.clone(), life);
+        self.jobs.insert(job.step.clone(), tries);
         Ok(())
     }
 
-    /// A job ends by itself, or is withdrawn where it waits. One that is over already stays so.
+    /// Ends a running job, or withdraws a queued one. Does nothing to a job that is over.
     ///
     /// # Errors
-    /// Nothing of this name was submitted.
+    /// No job of this name was submitted.
     pub fn finish(&mut self, step: &StepId) -> Result<(), Impossible> {
-        let life = self.jobs.get_mut(step);
-        let life = life.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
+        let tries = self.jobs.get_mut(step);
+        let tries = tries.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
         self.frozen_since.remove(step);
-        if std::mem::take(&mut life.runs) {
-            let id = attempt(step, life.attempts);
+        if std::mem::take(&mut tries.runs) {
+            let id = attempt(step, tries.attempts);
             self.scheduler.dequeue(step);
             self.release(&id);
         } else {
@@ -230,7 +229,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets time pass, with what falls due meanwhile.
+    /// Lets time pass, with the events that come due.
     pub fn advance(&mut self, until: Time) {
         while let Some(at) = self.wakes_at().filter(|at| *at < until) {
             self.now = at;
@@ -239,14 +238,14 @@ impl Simulation {
         self.now = self.now.max(until);
     }
 
-    /// When a caller who waits may be let in though nothing else happens.
+    /// The next time at which a queued job may start although nothing else happens.
     fn wakes_at(&self) -> Option<Time> {
         let pools = self.scheduler.pools();
         let spared = pools.filter_map(|(name, _)| self.scheduler.protected_until(name, self.now));
         spared.chain(self.overdue_at()).min()
     }
 
-    /// Makes every move that there is.
+    /// Makes every decision that is possible.
     pub fn settle(&mut self) {
         self.stop_overdue();
         while let Some(next) = self.next_decision() {
@@ -290,7 +289,7 @@ impl Simulation {
         }
     }
 
-    /// What came of everything since it was asked last, in order.
+    /// The results since the last call, in order.
     pub(crate) fn events(&mut self) -> Vec<SimulationEvent> {
         std::mem::take(&mut self.events)
     }
@@ -304,16 +303,16 @@ impl Simulation {
     ) {
         let request = self.scheduler.request(&step).cloned();
         let request = request.expect("what is granted has waited");
-        let life = self.jobs.get_mut(&step).expect("what waits was submitted");
+        let tries = self.jobs.get_mut(&step).expect("what waits was submitted");
         if let Some(resumes) = &request.resumes {
             self.frozen_since.remove(&step);
             self.scheduler.dequeue(&step);
             self.scheduler.thaw(&resumes.attempt, &backfill);
             return;
         }
-        life.attempts += 1;
-        life.runs = true;
-        let id = attempt(&step, life.attempts);
+        tries.attempts += 1;
+        tries.runs = true;
+        let id = attempt(&step, tries.attempts);
         self.scheduler.dequeue(&step);
         let named = hosts.iter().map(|node| {
             let gpus = self.name_gpus(node, request.each.gpus());
@@ -335,17 +334,18 @@ impl Simulation {
         self.events.push(SimulationEvent::Started { step, hosts });
     }
 
-    /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
-    fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut JobLife) -> bool) -> bool {
+    /// Frees the resources of an attempt and queues its job again, in its old place, if it may run again. Returns
+    /// whether it was queued.
+    fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut JobTries) -> bool) -> bool {
         let request = self.scheduler.run(id).map(|run| run.request.clone());
-        // What is frozen waits to be resumed no longer.
+        // A frozen job does not wait for its resumption any more.
         self.scheduler.dequeue(&id.step);
         self.frozen_since.remove(&id.step);
         self.release(id);
-        let life = self.jobs.get_mut(&id.step);
-        let again = life.is_some_and(|life| {
-            life.runs = false;
-            may(life)
+        let tries = self.jobs.get_mut(&id.step);
+        let again = tries.is_some_and(|tries| {
+            tries.runs = false;
+            may(tries)
         });
         if let Some(request) = request.filter(|_| again) {
             self.scheduler.enqueue(request);
@@ -398,7 +398,7 @@ fn request(job: Job, place: u64) -> Request {
     }
 }
 
-/// The reason code of the rule by which a request could never be granted.
+/// The reason code for a request that could never be granted.
 fn never_code(never: &Infeasible) -> ReasonCode {
     match never {
         Infeasible::UnknownResource { .. } => ReasonCode::UnknownResource,

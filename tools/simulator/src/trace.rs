@@ -1,5 +1,5 @@
-//! Job traces: which jobs came when, for whom, asking for what and for how long. Two published forms are known by the
-//! columns of their headers.
+//! Reads job traces: arrival, subject, resources and run time of each job. Two published formats are recognised by
+//! the columns of their headers.
 //!
 //! | form | columns | subject |
 //! |---|---|---|
@@ -18,25 +18,24 @@ const PHILLY: [&str; 4] = ["timestamp", "duration", "num_gpus", "cluster"];
 
 /// The subject of jobs that name none.
 const NOBODY: &str = "default";
-/// A whole GPU.
+/// Thousandths of a whole GPU.
 const WHOLE: u64 = 1000;
 
-/// A job of a trace: when it came, what it asked for and how long it ran.
+/// A job of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// When it came, after the beginning of the trace.
+    /// Arrival, after the beginning of the trace.
     pub at: Span,
-    /// Time for which it runs; `None`: forever.
+    /// Run time; `None` for a job that never ends.
     pub lasts: Option<Span>,
-    /// On whose behalf.
     pub subject: Subject,
-    /// Over all of its hosts.
+    /// GPUs on all of its hosts.
     pub gpus: u64,
-    /// Thousandths of a core, over all of its hosts.
+    /// Thousandths of a core, on all of its hosts.
     pub mcpu: u64,
-    /// Memory in units of 10^6 bytes, over all of its hosts.
+    /// Memory in units of 10^6 bytes, on all of its hosts.
     pub memory_mb: u64,
-    /// The platforms of the GPU models that it names, any of which will do; none: any at all.
+    /// Platforms of the GPU models that it accepts; any if empty.
     pub platforms: Vec<String>,
 }
 
@@ -44,15 +43,15 @@ pub struct TraceJob {
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     pub jobs: Vec<TraceJob>,
-    /// Jobs that asked for a part of a GPU, and get a whole one here.
+    /// Number of jobs that asked for a part of a GPU, and get a whole one here.
     pub rounded_up: usize,
 }
 
 impl Trace {
-    /// Reads a trace of either form.
+    /// Reads a trace of either format.
     ///
     /// # Errors
-    /// Where it is of neither, or some row has a mistake.
+    /// The table has neither format, or some row has an error.
     pub fn of(csv_table: &CsvTable) -> Result<Self, Unreadable> {
         if csv_table.has(&PHILLY) {
             return philly(csv_table);
@@ -105,7 +104,7 @@ fn openb(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
     })
 }
 
-/// The platforms of models with `|` between them.
+/// The platforms of models that are separated by `|`.
 fn platforms(models: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for platform in models.split('|').map(slug) {
@@ -116,7 +115,7 @@ fn platforms(models: &str) -> Vec<String> {
     found
 }
 
-/// From its start, or its submission where it never started, to its end.
+/// The time from its start, or from its submission if it never started, to its end.
 fn lifetime(row: Row<'_>) -> Result<Option<Span>, String> {
     let Some(end) = seconds(row, "deletion_time")? else {
         return Ok(None);
@@ -145,7 +144,7 @@ fn philly(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
     Ok(Trace::new(jobs))
 }
 
-/// Seconds with or without a fraction; `None` if nothing is written.
+/// Seconds with or without a fraction; `None` if the column is empty.
 fn seconds(row: Row<'_>, column: &str) -> Result<Option<Span>, String> {
     if row.text(column).is_empty() {
         return Ok(None);
@@ -164,7 +163,7 @@ fn subject(row: Row<'_>, column: &str) -> Result<Subject, String> {
     Subject::new(text).map_err(|e| row.wrong(column, e))
 }
 
-/// Resources of 2^20 bytes in units of 10^6, rounded up.
+/// Converts units of 2^20 bytes to units of 10^6, rounded up.
 pub fn megabytes(mib: u64) -> u64 {
     mib.saturating_mul(1 << 20).div_ceil(1_000_000)
 }
@@ -249,8 +248,8 @@ mod tests {
                 "t.csv, line 2, column `cluster`: `a b` is not a valid subject",
             ),
         ] {
-            let told = read(text).unwrap_err();
-            assert!(told.starts_with(words), "{told}");
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(words), "{error}");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! A run of a trace: the coordinator's own core, told of terms, hosts and steps as by the API and by agents, with simulated
-//! hosts that do what they are told in the instant in which they are told it. So all that a cluster does with what is
-//! submitted is done by the code that does it there: rules of pools, platforms, assertions, defaults, how long steps may wait.
-//! What came of it is in the records, which are the same as a cluster's.
+//! A run of a trace: the coordinator's own core, fed with terms, hosts and steps as by the API and by agents, with
+//! simulated hosts that carry out orders at once. So the cluster's own code handles what is submitted: rules of
+//! pools, platforms, assertions, defaults and queue timeouts. The results are the records of the core, as on a real
+//! cluster.
 //!
 //! ```text
 //! owner --(put, join, submit, pass)--> TraceRun --(Input)--> Core
 //!   ^-----------(records)-----------------|  ^--(orders)-------|
 //! ```
 //!
-//! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back,
-//! one that starts again begins over. Hosts never fall silent.
+//! A step runs for as long as its owner says, and succeeds. A frozen step continues its work after it is resumed, a
+//! requeued one starts over. Hosts never fall silent.
 
 mod nominations;
 #[cfg(test)]
@@ -39,8 +39,8 @@ use sluice_common::wire::{
 
 use nominations::NominationWatch;
 
-/// Simulated hosts are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
-/// remembered.
+/// Simulated hosts are never silent, so the settings of connections delay nothing. Ended steps are read from the
+/// records and need not be remembered.
 const SETTINGS: Settings = Settings {
     lease: Span::from_secs(300),
     stop_limit: Span::from_secs(30),
@@ -53,22 +53,22 @@ const SETTINGS: Settings = Settings {
     },
 };
 
-/// Nobody else is there to be answered.
+/// The run is the only caller.
 const REPLY: ReplyId = ReplyId(1);
 /// A simulated process has no number of its own.
 const PID: u32 = 1;
 
-/// A simulated cluster under the coordinator's own core.
+/// A simulated cluster with the coordinator's own core.
 #[derive(Debug)]
 pub struct TraceRun {
     core: Core,
     now: Time,
     sessions: BTreeMap<NodeName, SessionId>,
     timers: BTreeMap<TimerKey, Time>,
-    /// The same by time.
+    /// The same timers by time.
     due: BTreeSet<(Time, TimerKey)>,
     work: BTreeMap<StepId, Work>,
-    /// When what runs will be done, and which attempt that is.
+    /// End times of running attempts.
     ends: BTreeSet<(Time, AttemptId)>,
     promises: NominationWatch,
     inbox: VecDeque<Input>,
@@ -77,27 +77,27 @@ pub struct TraceRun {
     records: Vec<LogEntry>,
 }
 
-/// Why what documents declare cannot be made. Documents are counted from 0.
+/// The reason why documents cannot be applied. Documents are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
-    /// A document says what none may say.
+    /// A field of a document is invalid.
     #[error("{error}")]
     Malformed { at: usize, error: FieldError },
-    /// What they declare cannot be.
+    /// The core refused the documents.
     #[error("{why}")]
     Refused {
-        /// The document that is to blame, if it is one of them.
+        /// The document at fault, if it is one of them.
         at: Option<usize>,
         why: String,
     },
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug)]
 struct Work {
-    /// Time for which it works; `None`: forever.
+    /// Duration; `None` for a step that never ends.
     lasts: Option<Span>,
-    /// The attempt that works at it, if one does.
+    /// The attempt that does the work, if there is one.
     attempt: Option<Attempt>,
 }
 
@@ -105,17 +105,16 @@ struct Work {
 #[derive(Clone, Debug)]
 struct Attempt {
     id: AttemptId,
-    /// Where it runs.
     nodes: BTreeSet<NodeName>,
     timeout: Option<Span>,
-    /// What it had done before it was frozen last.
+    /// Work that it had done before it was frozen last.
     done: Span,
-    /// Time since which it works; `None`: it is frozen.
+    /// Start of its current work; `None` while it is frozen.
     since: Option<Time>,
 }
 
 impl Attempt {
-    /// When it will be done, and whether it is stopped then for having run too long.
+    /// The end time of the work, and whether the attempt is stopped then because it reaches its timeout.
     fn end(&self, lasts: Option<Span>) -> Option<(Time, bool)> {
         let is_late = self
             .timeout
@@ -127,7 +126,7 @@ impl Attempt {
 }
 
 impl TraceRun {
-    /// A cluster without hosts, with the pool that is always there.
+    /// Makes a cluster without hosts, with the pool that always exists.
     pub fn new(now: Time) -> Self {
         let mut core = Core::recover(SETTINGS, State::default());
         let cluster = ClusterId::new("paper").expect("the constant is a well-formed name");
@@ -150,24 +149,25 @@ impl TraceRun {
         run
     }
 
+    /// The current time of the simulation.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The truth as it stands.
+    /// The state of the core.
     pub fn state(&self) -> &State {
         self.core.state()
     }
 
-    /// The facts since they were asked for last, in order.
+    /// The records since the last call, in order.
     pub fn records(&mut self) -> Vec<LogEntry> {
         std::mem::take(&mut self.records)
     }
 
-    /// Makes what documents declare: all of it, or nothing.
+    /// Applies documents: all of them, or none.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// The reason why they cannot be applied.
     pub fn put(&mut self, documents: Vec<PutDocument>) -> Result<(), SetupError> {
         let changes = documents.into_iter().enumerate().map(|(at, document)| {
             spec::change(document).map_err(|error| SetupError::Malformed { at, error })
@@ -189,10 +189,10 @@ impl TraceRun {
         }
     }
 
-    /// A host joins a pool with what it has. It can do to processes all that a host can.
+    /// Adds a host with its resources to a pool. The host has all capabilities.
     ///
     /// # Errors
-    /// Why it is not let in.
+    /// The reason why it is refused.
     pub fn join(
         &mut self,
         node: NodeName,
@@ -233,11 +233,11 @@ impl TraceRun {
         self.refused.take().map_or(Ok(()), Err)
     }
 
-    /// A caller submits a step that works for so long; without end where that is not said. Whether it was within its
-    /// subject's reserved share then, beside those that wait of whom that was so.
+    /// Submits a step that works for `lasts`, or without end. Returns whether it was within its subject's reserved
+    /// share, together with the queued steps for which that was so.
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// The reason why it was refused.
     pub fn submit(&mut self, step: NewStep, lasts: Option<Span>) -> Result<bool, Refusal> {
         let demand = self.demand_in_share(&step);
         let in_share = demand.is_some();
@@ -263,14 +263,14 @@ impl TraceRun {
         }
     }
 
-    /// When something happens next though nobody does anything.
+    /// The time of the next event if nobody does anything.
     pub fn next_at(&self) -> Option<Time> {
         let end = self.ends.first().map(|(at, _)| *at);
         let timer = self.due.first().map(|(at, _)| *at);
         end.into_iter().chain(timer).min()
     }
 
-    /// Lets time pass, and plays the first thing that falls due by then; whether there was one.
+    /// Lets time pass until the first event that comes due by then, and plays it. Returns whether there was one.
     pub fn pass(&mut self, until: Time) -> bool {
         let next = self.next_at().filter(|at| *at <= until);
         self.now = next.unwrap_or(until).max(self.now);
@@ -289,7 +289,7 @@ impl TraceRun {
         true
     }
 
-    /// What runs for a step is done, or has run for too long.
+    /// Ends the attempt of a step that is done, or has run for too long.
     fn end(&mut self, step: &StepId) {
         let Some(work) = self.work.get(step) else {
             return;
@@ -303,7 +303,7 @@ impl TraceRun {
         };
         let (id, nodes) = (attempt.id.clone(), attempt.nodes.clone());
         if nodes.len() > 1 {
-            // The processes of a gang end together; its hosts are free one by one, when each has seen to it.
+            // The processes of a gang end together; its hosts are freed one by one, as each reports it.
             let end = ended(self.now, &exit, stopped);
             for node in &nodes {
                 self.say(node, &id, AttemptPhase::Ended(end.clone()));
@@ -315,7 +315,7 @@ impl TraceRun {
         self.play();
     }
 
-    /// Nothing of an attempt is left on a host.
+    /// Reports that nothing of an attempt is left on a host.
     fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: &Exit, stopped: Option<StopReason>) {
         self.unplan(id);
         let now = self.now;
@@ -344,7 +344,7 @@ impl TraceRun {
         self.answer.take()
     }
 
-    /// Has the core handle all that there is, and hosts obey.
+    /// Has the core handle all inputs, and carries out the orders of the hosts.
     fn play(&mut self) {
         loop {
             for output in self.core.outputs() {
@@ -374,7 +374,7 @@ impl TraceRun {
                 HelloReply::Refused { message } => self.refused = Some(message),
             },
             Output::ToNode { node, command, .. } => self.obey(&node, command.order),
-            // Nobody takes a simulated host off its connection.
+            // Simulated hosts have no connections to close.
             Output::LetGo { .. } => {}
             Output::Reply { answer, .. } => self.answer = Some(answer),
             Output::SetTimer { key, at } => self.set_timer(key, at),
@@ -401,7 +401,7 @@ impl TraceRun {
             }
             ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
             ToNode::Resume { attempt } => self.thaw(node, &attempt),
-            // Nothing is ever lost here, so nobody asks what a host knows.
+            // Nothing is lost here, so hosts are not asked for these.
             ToNode::Forget { .. } | ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => {}
         }
     }
@@ -432,7 +432,7 @@ impl TraceRun {
             attempt.done = attempt.done + since.map_or(Span::ZERO, |since| now.since(since));
         }
         let started = started(now);
-        // How much memory of its GPUs it fills is not known.
+        // The used memory of its GPUs is unknown.
         let moved_mb = 0;
         self.say(node, id, AttemptPhase::Suspended { started, moved_mb });
     }

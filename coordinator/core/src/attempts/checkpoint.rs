@@ -8,11 +8,11 @@ use crate::context::Context;
 use crate::model::step::PartPhase;
 use crate::record::Record;
 
-/// Between two that are recorded of one attempt: a step that saves its work every second would fill the log, and a
-/// minute more or less of lost work decides nothing that matters.
+/// Shortest time between two recorded checkpoints of one attempt: a step that saves its work every second would fill
+/// the log, and one minute of lost work hardly affects the choice of victims.
 const RECORD_AGAIN: Span = Span::from_secs(60);
 
-/// A host has seen that an attempt on it saved its work so long ago. Hosts repeat themselves.
+/// Records a checkpoint that a host reports. Hosts may repeat a report.
 pub(crate) fn on_checkpoint(ctx: &mut Context, node: &NodeName, id: AttemptId, ago: Span) {
     let Some((_, attempt, part)) = live_on(ctx, node, &id) else {
         return;

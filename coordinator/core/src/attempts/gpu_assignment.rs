@@ -15,11 +15,11 @@ use crate::state::State;
 /// Free GPUs, by index.
 type FreeGpus = Vec<(u32, String)>;
 
-/// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough beyond what
-/// others are promised: of the one of which frozen steps wait for fewest, then of the one that is of the fewest platforms,
-/// then of the one with the fewest left. Of several only where none has enough, and then so that the rest serves the
-/// others. Where not enough is beyond what a head is promised, this is granted around it, and what others are promised firmly
-/// stays. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
+/// Chooses GPUs of `node` for a step that asks for a platform, or for any. The GPUs are of one kind if one has enough
+/// beyond what is promised to others: the kind for which fewest frozen steps wait, then the one of the fewest
+/// platforms, then the one with the fewest left. Otherwise they are of several kinds, so that the rest serves the
+/// others. If too few are free beyond a head's nomination, the step is a backfill, and firm nominations of others
+/// still hold. GPUs for which frozen steps wait come last, and the lowest indexes first.
 pub(crate) fn place(
     state: &State,
     node: &Node,
@@ -46,7 +46,7 @@ pub(crate) fn place(
     Placement { node, gpus }
 }
 
-/// How many of each kind.
+/// Number of GPUs to take of each kind.
 fn share(
     state: &State,
     node: &Node,
@@ -90,7 +90,7 @@ fn share(
     filled(share, missing, of)
 }
 
-/// Of all kinds that are seen, what others can spare, and how many are missing.
+/// Shares over all visible kinds that leave others what they are promised, and the number of missing GPUs.
 fn of_several(
     mut rest: Matching,
     all: &GpusByKind,
@@ -105,7 +105,7 @@ fn of_several(
     (assigned.filter(|(_, many)| *many > 0).collect(), missing)
 }
 
-/// A share with what is missing made up of whatever there is.
+/// Completes a share with any free GPUs.
 fn filled(
     mut share: GpusByKind,
     mut missing: u64,
@@ -124,7 +124,7 @@ fn only(all: &GpusByKind, takes: impl Fn(&PlatformSet) -> bool) -> Vec<bool> {
     all.keys().map(takes).collect()
 }
 
-/// The free and fit GPUs of a node by kind.
+/// The free and fit GPUs of a node, by kind.
 pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, FreeGpus> {
     let mut of: BTreeMap<PlatformSet, FreeGpus> = BTreeMap::new();
     let hardware = state.index().hardware(node);

@@ -20,10 +20,10 @@ use crate::model::step::{Attempt, Part, Step};
 use crate::state::State;
 use crate::state::granted::of_model;
 
-/// What a NUMA program takes where nothing is known of where the GPUs are.
+/// Argument of NUMA programs if the nodes of the GPUs are unknown.
 const EVERY_NUMA_NODE: &str = "all";
 
-/// The part of an attempt that a host is to run.
+/// Builds the assignment of one part of an attempt.
 pub(crate) fn assignment(
     id: &AttemptId,
     (step, attempt, part): (&Step, &Attempt, &Part),
@@ -33,9 +33,9 @@ pub(crate) fn assignment(
     let spec = &step.spec;
     let node = state.node(&part.node);
     let platforms = state.granted(step, attempt, part);
-    let ground = step.grounds.at(&attempt.pool, &platforms);
+    let merged = step.provenance.at(&attempt.pool, &platforms);
     let nothing = MergedTemplate::default();
-    let template = &ground.unwrap_or(&nothing).template;
+    let template = &merged.unwrap_or(&nothing).template;
     let platform = platforms.first().cloned();
     let platform = platform.or_else(|| node.map(|node| of_model(part, node)));
     let cluster = state.epoch().map(|epoch| epoch.cluster.to_string());
@@ -59,14 +59,14 @@ pub(crate) fn assignment(
         timeout: spec.timeout,
         grace: spec.grace,
         subject: spec.subject.clone(),
-        // Whoever drives the core seals it.
+        // The driver of the core seals the submitter.
         submitter: spec.submitted_by.clone().map(Submitter::from),
         resources: spec.request.clone(),
         cpu_mode: spec.cpu_mode,
         workdir,
         gang,
         launch,
-        // Whoever drives the core seals it: see `State::warrant`.
+        // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }
 }
@@ -76,7 +76,7 @@ fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a 
     gpus.filter(|gpu| part.gpus.contains(&gpu.uuid))
 }
 
-/// What a variable stands for; `None` is what this side does not know.
+/// Returns the value of a variable; `None` if the coordinator does not know it.
 fn value(
     variable: Variable,
     id: &AttemptId,
@@ -104,7 +104,7 @@ fn value(
         Variable::Memory => bytes(MEMORY_MB),
         Variable::Storage => bytes(STORAGE_MB),
         Variable::Numa => numa(part, node),
-        // What was said before, the host's to know, the wrapper's, or a mount's.
+        // Set above, or known to the host, the wrapper or a mount.
         Variable::Cluster
         | Variable::Platform
         | Variable::Workdir
@@ -118,7 +118,7 @@ fn value(
     })
 }
 
-/// Thousandths as a decimal: `1.5`, `2`.
+/// Formats thousandths as a decimal: `1.5`, `2`.
 fn cores(mcpu: u64) -> String {
     let (whole, rest) = (mcpu / 1000, mcpu % 1000);
     match rest {

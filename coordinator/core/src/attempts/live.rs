@@ -9,7 +9,7 @@ pub(crate) fn phase_on(ctx: &Context, node: &NodeName, id: &AttemptId) -> Option
     live_on(ctx, node, id).map(|(_, _, part)| part.phase)
 }
 
-/// An attempt that holds resources on a node.
+/// Returns an attempt that holds resources on a node.
 pub(crate) fn live_on<'a>(
     ctx: &'a Context,
     node: &NodeName,

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::model::step::{Attempt, Part};
 use crate::record::{self, Record};
 
-/// The order to stop was lost with an earlier connection.
+/// Repeats an order to stop that was lost with an earlier connection.
 pub(crate) fn stop_again(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     if let Some((step, attempt, _)) = live_on(ctx, node, id)
         && let Some(why) = attempt.stopping
@@ -40,12 +40,12 @@ pub(crate) fn send_stop(
     ctx.send(node, order);
 }
 
-/// Records that an attempt is to stop and tells every host on which it has not ended.
+/// Records that an attempt is being stopped and tells every host on which it has not ended.
 pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopReason, by: Option<StepId>) {
     stop_attempt_within(ctx, id, why, by, None);
 }
 
-/// The same for a step that needs the resources.
+/// Records that an attempt is preempted for another step and tells every host on which it has not ended.
 pub(crate) fn preempt_attempt(ctx: &mut Context, id: &AttemptId, by: StepId, by_priority: bool) {
     ctx.record(Record::Stopping(record::Stopping {
         by: Some(by),
@@ -55,7 +55,7 @@ pub(crate) fn preempt_attempt(ctx: &mut Context, id: &AttemptId, by: StepId, by_
     send_stops(ctx, id, StopReason::Preempted, None);
 }
 
-/// The same, with a grace of its own where that is the shorter one.
+/// Does the same with another grace, if that is the shorter one.
 pub(crate) fn stop_attempt_within(
     ctx: &mut Context,
     id: &AttemptId,
@@ -71,7 +71,7 @@ pub(crate) fn stop_attempt_within(
     send_stops(ctx, id, why, None);
 }
 
-/// Tells every host on which an attempt has not ended to stop it, but for the one that knows.
+/// Tells every host on which an attempt has not ended to stop it, except the one that stopped it.
 pub(crate) fn send_stops(
     ctx: &mut Context,
     id: &AttemptId,
@@ -91,7 +91,7 @@ pub(crate) fn send_stops(
     }
 }
 
-/// Tells a host what to run.
+/// Sends a host its assignment.
 pub(crate) fn send_assignment(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     if let Some((step, attempt, part)) = live_on(ctx, node, id) {
         let gang = gang(ctx, attempt, part);
@@ -100,7 +100,7 @@ pub(crate) fn send_assignment(ctx: &mut Context, node: &NodeName, id: &AttemptId
     }
 }
 
-/// The place of a part among the others.
+/// The place of a part among the parts of a gang.
 pub(crate) fn gang(ctx: &Context, attempt: &Attempt, part: &Part) -> Gang {
     let rank = (0..).zip(&attempt.parts);
     let rank = rank.filter(|(_, other)| other.node == part.node);

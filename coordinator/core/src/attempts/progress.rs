@@ -17,7 +17,7 @@ use crate::model::step::{Attempt, PartPhase};
 use crate::record;
 use crate::record::Record;
 
-/// Ends an attempt of which nothing is left, by our own clock and word.
+/// Ends an attempt of which nothing is left, by the coordinator's own clock.
 pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: Exit) {
     let Some((_, attempt, part)) = live_on(ctx, node, id) else {
         return;
@@ -75,7 +75,7 @@ pub(crate) fn at_least_stopping(
     });
     if untold {
         ctx.record(Record::Stopping(record::Stopping::because(id.clone(), why)));
-        // What a host stops by itself is stopped on the others too.
+        // An attempt that one host stops by itself is stopped on the other hosts too.
         send_stops(ctx, id, why, Some(node));
     }
 }
@@ -113,8 +113,8 @@ pub(crate) fn at_least_ended(ctx: &mut Context, node: &NodeName, id: &AttemptId,
     conclude(ctx, id);
 }
 
-/// A host that cannot start a step cannot start the next one either: it would take the queue and fail it, step by
-/// step. It is closed until an admin has seen to it.
+/// Cordons a host that cannot start a step: it could not start the next one either, and would fail the queue step by
+/// step.
 pub(crate) fn close_failing(ctx: &mut Context, node: &NodeName, step: &StepId, sentence: &str) {
     let open = ctx
         .state()
@@ -128,8 +128,8 @@ pub(crate) fn close_failing(ctx: &mut Context, node: &NodeName, step: &StepId, s
     }
 }
 
-/// A gang of which one part failed or was lost is stopped on its other hosts; `stopped` is why the part was being
-/// stopped by its own host, where it was.
+/// Stops a gang on its other hosts after one part failed or was lost; `stopped` is the reason for which the host of
+/// that part was stopping it, if any.
 pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<StopReason>) {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
@@ -144,7 +144,7 @@ pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<Stop
     }
 }
 
-/// The step goes on as soon as its attempt has ended on every host: users see the end at once, while the resources
+/// Ends or requeues the step as soon as its attempt has ended on every host. Users see the end at once; the resources
 /// come back when the hosts have seen them free.
 pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
     let Some(step) = ctx.state().step(&id.step) else {

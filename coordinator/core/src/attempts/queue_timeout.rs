@@ -1,5 +1,5 @@
-//! Ends steps that are queued for longer than their `queue_timeout`. Each has a timer of its own, set when it is
-//! queued. Time by which a clock was set ahead does not count, nor time for which a user suspended the step.
+//! Ends steps that are queued for longer than their `queue_timeout`. Each has its own timer, set when it is queued.
+//! Time by which a clock was set ahead does not count, nor time for which a user suspended the step.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::input::TimerKey;
 use crate::model::step::Step;
 use crate::record::Record;
 
-/// Wakes us when a step that waits has waited for too long.
+/// Sets the timer for the queue timeout of a queued step.
 pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
     let step = ctx.state().step(id);
     if let Some((at, _)) = step.and_then(queue_timeout_at) {
@@ -20,7 +20,7 @@ pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// The same for steps that were queued in earlier runs.
+/// Sets the timers of steps that were queued in earlier runs.
 pub(crate) fn await_all_units(ctx: &mut Context) {
     let steps = ctx.state().steps().values();
     let waiting = steps.filter(|step| queue_timeout_at(step).is_some());
@@ -29,7 +29,7 @@ pub(crate) fn await_all_units(ctx: &mut Context) {
     }
 }
 
-/// Puts a step whose attempt is over back into the queue, and wakes us when it has waited there for too long.
+/// Queues a step again whose attempt is over, and sets its timer.
 pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
     let id = requeued.step().cloned();
     ctx.record(requeued);
@@ -38,7 +38,7 @@ pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
     }
 }
 
-/// When a step that waits has waited for too long, and how long that is.
+/// Time at which the queue timeout of a queued step passes, and the timeout.
 pub(crate) fn queue_timeout_at(step: &Step) -> Option<(Time, Span)> {
     let waits = step.state == StepState::Queued && !step.held;
     let queue_timeout = step.spec.queue_timeout.filter(|_| waits)?;

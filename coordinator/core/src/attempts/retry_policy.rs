@@ -1,5 +1,4 @@
-//! Decides what happens to a step after an attempt has ended: over, or queued again. Pure: the caller emits the
-//! records.
+//! Decides whether a step is over or queued again after an attempt has ended. Pure: the caller emits the records.
 //!
 //! | how it ended | what becomes of the step |
 //! |---|---|
@@ -29,16 +28,17 @@ use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, Part, Step};
 
-/// What becomes of a step.
+/// The decision about a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// The step is over.
+    /// Ends the step.
     End(StepState, Cause),
-    /// The step waits again, in its old place.
+    /// Queues the step again, in its old place.
     Retry(Cause),
 }
 
-/// What becomes of `step`, whose `attempt` has ended on every host; `drained` is one of them that is being emptied.
+/// Decides about `step`, whose `attempt` has ended on every host; `drained` is one of these hosts that is being
+/// drained.
 pub(crate) fn retry_decision(
     step: &Step,
     attempt: &Attempt,
@@ -47,7 +47,7 @@ pub(crate) fn retry_decision(
     let (rank, part, end) =
         decisive_part(attempt).expect("an attempt has parts, and all have ended");
     let node = part.node.clone();
-    // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
+    // Decisions of the core take precedence over reports of the host: an answered cancel is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
         Some(StopReason::Cancelled) => RetryDecision::End(StepState::Cancelled, Cause::Cancelled),
@@ -92,12 +92,12 @@ pub(crate) fn retry_decision(
     bounded(attempt, verdict)
 }
 
-/// How an attempt ended, whatever became of the step then; `None` while it has not ended.
+/// The reason for which an attempt ended, whatever was decided about the step; `None` while it has not ended.
 pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Cause> {
     if !attempt.has_ended() {
         return None;
     }
-    // One that has no retries left is told of its failure as it is.
+    // A step without retries left gets its own failure as the reason.
     let retries_spent = step.spec.retries;
     let attempts = Vec::new();
     let spent = Step {
@@ -110,7 +110,7 @@ pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Cause> {
     }
 }
 
-/// A step that was preempted may rather be over than wait again, or pay for it.
+/// Applies the step's own choice after a preemption: end, or spend a retry.
 fn by_choice(step: &Step, verdict: RetryDecision) -> RetryDecision {
     match verdict {
         RetryDecision::Retry(reason) if step.spec.on_preempt == OnPreempt::Fail => {
@@ -121,7 +121,7 @@ fn by_choice(step: &Step, verdict: RetryDecision) -> RetryDecision {
     }
 }
 
-/// What was no fault of the step's: it waits again for free, or for a retry where that is its choice.
+/// Requeues a step after an end that was not its fault, for free or for a retry, as the step chooses.
 fn free_or_paid(step: &Step, reason: Cause, else_over: StepState) -> RetryDecision {
     if step.spec.free_preemptions {
         return RetryDecision::Retry(reason);
@@ -129,7 +129,7 @@ fn free_or_paid(step: &Step, reason: Cause, else_over: StepState) -> RetryDecisi
     again_or(step, reason, else_over)
 }
 
-/// Waits again for a retry, while there are any.
+/// Requeues a step for a retry, if one is left.
 fn again_or(step: &Step, reason: Cause, else_over: StepState) -> RetryDecision {
     if step.retries_spent >= step.spec.retries {
         return RetryDecision::End(else_over, reason);
@@ -141,7 +141,7 @@ fn again_or(step: &Step, reason: Cause, else_over: StepState) -> RetryDecision {
     })
 }
 
-/// The part whose end stands for that of the whole, with its rank.
+/// The part whose end decides for the whole attempt, with its rank.
 fn decisive_part(attempt: &Attempt) -> Option<(usize, &Part, &AttemptEnd)> {
     let part = attempt.decisive_part()?;
     let rank = attempt.parts.iter().position(|p| p.node == part.node)?;
@@ -165,12 +165,12 @@ fn gave_way(part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecision {
     }
 }
 
-/// One that ended by itself; `why` says so of the whole.
+/// Decides about a step whose part ended by itself; `why` is the reason of the whole.
 fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecision {
     match &end.exit {
         Exit::Code(0) => over(StepState::Succeeded, part, end),
         Exit::StartFailed(_) => failed(why),
-        // Nothing of it ever ran, so there is nothing to pay for.
+        // The command never ran, so no retry is spent.
         Exit::NotBegun(_) => RetryDecision::Retry(why),
         Exit::HostFailed(_) | Exit::PrologFailed(_) | Exit::LeaseExpired | Exit::HostRebooted => {
             free_or_paid(step, why, StepState::Failed)
@@ -183,7 +183,7 @@ fn by_exit(step: &Step, part: &Part, end: &AttemptEnd, why: Cause) -> RetryDecis
     }
 }
 
-/// One that could not be frozen waits as if it had been stopped for good: it was to be preempted.
+/// An attempt that could not be frozen is treated as stopped by a preemption.
 fn not_suspended(attempt: &Attempt) -> Cause {
     match attempt.not_suspended.clone() {
         Some(failure) => Cause::NotSuspended { failure },
@@ -210,7 +210,7 @@ fn failed_or_again(step: &Step, failure: Cause) -> RetryDecision {
     again_or(step, failure, StepState::Failed)
 }
 
-/// Attempts are numbered, and numbers end.
+/// Ends a step whose attempt numbers are exhausted.
 fn bounded(attempt: &Attempt, verdict: RetryDecision) -> RetryDecision {
     match verdict {
         RetryDecision::Retry(reason) if attempt.number == u32::MAX => failed(reason),

@@ -31,8 +31,8 @@ pub(crate) fn on_stray(ctx: &mut Context, node: &NodeName, status: AttemptStatus
     }
 }
 
-/// Each stray is told once on a connection. A host cannot hold more attempts than its bound, so what is made up
-/// beyond it is told to stop and not remembered.
+/// Orders a stray to stop, once on a connection. Strays beyond the number of attempts that a host can hold are told
+/// to stop and not remembered.
 pub(crate) fn stop_new_stray(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let Some(contact) = ctx.contact_mut(node) else {
         return;
@@ -52,7 +52,7 @@ pub(crate) fn stop_stray(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     send_stop(ctx, node, id, StopReason::Superseded, grace);
 }
 
-/// Tells every stray again, after a silence in which the first order may have been lost.
+/// Orders every stray to stop again, after a silence in which the first order may have been lost.
 pub(crate) fn stop_strays(ctx: &mut Context, node: &NodeName) {
     let contact = ctx.contact(node);
     let strays: Vec<AttemptId> = contact

@@ -6,10 +6,10 @@
 //!                                              |             |            |
 //!           it cannot be done                  +-------------+------------+--> stopping: it waits to start anew
 //! ```
-//! One that is being brought back may have to be preempted again at once: then it is suspending again, and its host
-//! freezes it when it has come. A frozen attempt keeps its memory and waits with all else for its own host and GPUs,
-//! in its old place. One that a caller suspended is *held* beside that: it waits for nothing until a caller resumes
-//! it. Hosts are told again after each break of the link; what they say is taken in by `hosts/statuses.rs`.
+//! An attempt that is being resumed may be preempted again at once: then it is suspending again, and its host freezes
+//! it after the resume. A frozen attempt keeps its memory and waits for its own host and GPUs, in its old place. A
+//! step that a caller suspended is *held* as well: it is not considered until a caller resumes it. Orders are
+//! repeated after each loss of the connection; `hosts/statuses.rs` handles the reports.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use crate::input::TimerKey;
 use crate::model::step::{Step, SuspensionPhase};
 use crate::record::{self, Record};
 
-/// Records that an attempt is to be frozen, and tells its host.
+/// Records that an attempt is being frozen, and tells its host.
 pub(crate) fn suspend_attempt(ctx: &mut Context, id: &AttemptId, by: Option<StepId>) {
     let room_mb = room_for(ctx, id);
     ctx.record(Record::Suspending(record::Suspending {
@@ -38,8 +38,8 @@ pub(crate) fn suspend_attempt(ctx: &mut Context, id: &AttemptId, by: Option<Step
     send_suspension(ctx, id);
 }
 
-/// How much of its host's memory is kept for what will be moved from its GPUs: as much as they have, as far as it is
-/// free and nobody was promised it.
+/// Host memory to hold for what is moved from the attempt's GPUs: the size of their memory, as far as it is free and
+/// not promised.
 fn room_for(ctx: &Context, id: &AttemptId) -> u64 {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
@@ -50,7 +50,7 @@ fn room_for(ctx: &Context, id: &AttemptId) -> u64 {
     ctx.state().scheduler().free_beside(id, &part.node, wanted)
 }
 
-/// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.
+/// Most memory that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host reports.
 pub(crate) fn memory_of_gpus(ctx: &Context, node: &NodeName, gpus: &[String]) -> u64 {
     let node = ctx.state().node(node);
     let all = node.into_iter().flat_map(|node| &node.inventory.gpus);
@@ -72,7 +72,7 @@ pub(crate) fn resume_attempt(
     send_suspension(ctx, id);
 }
 
-/// Tells an attempt's host to freeze it or to bring it back, as it stands here.
+/// Orders an attempt's host to freeze or resume it, by the state here.
 fn send_suspension(ctx: &mut Context, id: &AttemptId) {
     let step = ctx.state().step(&id.step);
     let Some(attempt) = step.and_then(|step| step.attempt(id.number)) else {
@@ -99,15 +99,15 @@ fn send_suspension(ctx: &mut Context, id: &AttemptId) {
     ctx.send(&node, order);
 }
 
-/// A host has taken in that an attempt is to run again: whatever it says of it from now on was so after that.
+/// Notes that a host has received the order to resume an attempt: its later reports are newer than that.
 pub(crate) fn on_answer_to_resume(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     if let Some(contact) = ctx.contact_mut(node) {
         contact.thawing.remove(id);
     }
 }
 
-/// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
-/// way there.
+/// Repeats the order that a host missed, by the state that its hello shows. `is_frozen` is whether the attempt is
+/// frozen or being frozen there.
 pub(crate) fn resend_suspension(ctx: &mut Context, id: &AttemptId, is_frozen: bool) {
     let step = ctx.state().step(&id.step);
     let attempt = step.and_then(|step| step.attempt(id.number));
@@ -124,13 +124,13 @@ pub(crate) fn resend_suspension(ctx: &mut Context, id: &AttemptId, is_frozen: bo
     }
 }
 
-/// A host has frozen an attempt. One that was brought back and is preempted again at once may be said to be frozen
-/// from before.
+/// Handles a report that an attempt is frozen. The report may be old if the attempt was resumed and preempted again
+/// at once.
 pub(crate) fn on_host_suspended(ctx: &mut Context, node: &NodeName, id: &AttemptId, moved_mb: u64) {
     let contact = ctx.contact(node);
     let is_old = contact.is_some_and(|contact| contact.thawing.contains(id));
     if suspension_of(ctx, id) == Some(SuspensionPhase::Suspending) && !is_old {
-        // More than there was room for cannot have been moved, whatever the host says.
+        // More memory than was held for it cannot have been moved, whatever the host reports.
         let step = ctx.state().step(&id.step);
         let live = step.and_then(|step| step.live());
         let room_mb = live.and_then(|live| Some(live.suspension.as_ref()?.moved_mb));
@@ -144,7 +144,7 @@ pub(crate) fn on_host_suspended(ctx: &mut Context, node: &NodeName, id: &Attempt
     }
 }
 
-/// A host runs an attempt: one that was to be brought back is.
+/// Handles a report that an attempt runs: one that was being resumed is resumed.
 pub(crate) fn on_host_runs(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     if suspension_of(ctx, id) != Some(SuspensionPhase::Resuming) {
         return;
@@ -158,7 +158,7 @@ pub(crate) fn on_host_runs(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     }
 }
 
-/// A host could not freeze an attempt, or not bring it back: it is stopped instead.
+/// Stops an attempt that its host could not freeze or resume.
 pub(crate) fn on_host_not_suspended(
     ctx: &mut Context,
     node: &NodeName,
@@ -179,14 +179,14 @@ pub(crate) fn on_host_not_suspended(
     stop_attempt(ctx, id, StopReason::NotSuspended, by);
 }
 
-/// How an attempt that is not being stopped stands with being frozen.
+/// Returns the suspension phase of an attempt that is not being stopped.
 fn suspension_of(ctx: &Context, id: &AttemptId) -> Option<SuspensionPhase> {
     let attempt = ctx.state().step(&id.step)?.attempt(id.number)?;
     let stays = attempt.stopping.is_none() && !attempt.has_ended();
     attempt.suspension().filter(|_| stays)
 }
 
-/// Wakes us when attempts that earlier runs saw frozen have been so for too long.
+/// Sets the timers of attempts that earlier runs saw frozen.
 pub(crate) fn await_all_overdue(ctx: &mut Context) {
     let steps = ctx.state().steps().values();
     let frozen = steps.filter(|step| step.state == StepState::Suspended);
@@ -202,8 +202,8 @@ pub(crate) fn await_overdue(ctx: &mut Context, id: &AttemptId) {
     }
 }
 
-/// When a frozen step has been so for too long. One that a caller holds may be so forever, unless it says itself how
-/// long.
+/// Time at which a step has been frozen for too long. A step that a caller suspended has no limit unless its spec
+/// sets one.
 pub(crate) fn overdue_at(step: &Step) -> Option<Time> {
     let attempt = step.live().filter(|_| step.state == StepState::Suspended)?;
     let since = attempt.suspension.as_ref()?.since;

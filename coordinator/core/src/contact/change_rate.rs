@@ -1,11 +1,11 @@
 //! Limits how often a host may report changes of itself (inventory, labels, GPUs, health, supervisor). Each change is
-//! a record and makes the scheduler look at its pool, so a flapping or lying host could cause any number. Each change
-//! takes one token from a bucket of [`BURST`], which gains one every [`EVERY`]. While it is empty, the latest change
-//! of each kind is held until there is a token again, so that nothing is lost.
+//! a record and runs the scheduler in its pool, so a flapping or lying host could cause any number. Each change takes
+//! one token from a bucket of [`BURST`], which gains one every [`EVERY`]. While it is empty, the latest change of
+//! each kind is held until there is a token again, so that nothing is lost.
 //!
-//! Changes that take something away from the host (a GPU that is gone or unfit, a failing check, a missing
-//! supervisor) are never held, because steps would be sent there in vain. They go into debt instead: what a host
-//! takes away it must have added before, and additions wait until the debt is paid.
+//! Changes that take something away from the host (a lost or unfit GPU, a failing check, a missing supervisor) are
+//! never held, because steps would be sent there in vain. They go into debt instead: a host can only take away what
+//! it added before, and additions wait until the debt is paid.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -16,21 +16,21 @@ use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::inventory::Inventory;
 use sluice_common::time::{Span, Time};
 
-/// Changes that a host may make at once: more than a host with eight GPUs of which each is checked twice.
+/// Changes that a host may make at once: more than a host with eight GPUs, each checked twice, needs.
 const BURST: u64 = 60;
 
-/// After how long it may make one more.
+/// Time to gain one token.
 const EVERY: Span = Span::from_secs(2);
 
-/// Number of changes a host may be in debt: 30 s of waiting.
+/// Most changes that a host may be in debt: 30 s of waiting.
 const DEEPEST: u64 = 15;
 
-/// How long so many take to come in.
+/// Time to gain this many tokens.
 const fn refilled_in(changes: u64) -> Span {
     Span::from_millis(EVERY.millis() * changes)
 }
 
-/// What a host says of itself between two hellos.
+/// A report of a host between two hellos.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostChange {
     Supervisor(SupervisorState),
@@ -40,15 +40,15 @@ pub(crate) enum HostChange {
     Labels(BTreeMap<String, String>),
 }
 
-/// How much a host has changed lately, and what of that is still to be taken in.
+/// Recent changes of a host, and those that are held.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChangeRate {
-    /// When all that it took will have come in again.
+    /// Time at which the bucket is full again.
     full_at: Time,
-    /// The latest of each kind that is held, in the order in which they are taken in.
+    /// The latest change of each kind that is held, in the order in which they are applied.
     held: [Option<HostChange>; 5],
-    /// Whether it is told that this host is held back.
-    pub(crate) told: bool,
+    /// Whether the note is shown that this host is held back.
+    pub(crate) is_noted: bool,
 }
 
 impl HostChange {
@@ -64,18 +64,18 @@ impl HostChange {
 }
 
 impl ChangeRate {
-    /// From when on there is one to be taken.
+    /// Time at which the next token is there.
     pub(crate) fn next_at(&self) -> Time {
         self.full_at.before(refilled_in(BURST - 1))
     }
 
-    /// When it counts as quiet: half of what it may have is there again.
+    /// Time at which the host counts as quiet: half of the bucket is full again.
     pub(crate) fn quiet_at(&self) -> Time {
         self.full_at.before(refilled_in(BURST / 2))
     }
 
-    /// Takes one, into debt if there is none; no deeper than [`DEEPEST`], so that a host that has long been in trouble is
-    /// heard soon after it is well.
+    /// Takes one token, into debt if there is none. The debt is bounded by [`DEEPEST`], so that a host is heard soon
+    /// after its trouble ends.
     pub(crate) fn take(&mut self, now: Time) {
         let full_at = self.full_at.max(now) + EVERY;
         self.full_at = full_at.min(now + refilled_in(BURST + DEEPEST));
@@ -90,12 +90,12 @@ impl ChangeRate {
         self.held[place] = Some(change);
     }
 
-    /// What is held of a kind is overtaken.
+    /// Drops the held change of the same kind, which is out of date.
     pub(crate) fn drop_like(&mut self, change: &HostChange) {
         self.held[change.place()] = None;
     }
 
-    /// A new link says all again.
+    /// Drops all held changes, because a new connection reports everything again.
     pub(crate) fn drop_all(&mut self) {
         self.held = Default::default();
     }

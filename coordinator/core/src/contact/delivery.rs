@@ -1,10 +1,10 @@
 //! Tracks which orders arrived at a host: what was sent on one connection, and what the host's heartbeats say about
 //! it. Pure, and forgotten with the connection.
 //!
-//! A host says with each heartbeat how many orders had arrived by then, and which of its heartbeats was answered last.
-//! So a link that loses everything on the way to the host is found out though every word of the host arrives. An order
-//! to start or resume something is valid for a limited time, by the host's own clock: if a heartbeat was sent after that
-//! and does not count the order, it is certain that the order will never be obeyed.
+//! A host says with each heartbeat how many orders had arrived by then, and which of its heartbeats was answered
+//! last. So a connection that loses everything on the way to the host is found although every message of the host
+//! arrives. An order to start or resume an attempt is valid for a limited time, by the host's own clock: if a
+//! heartbeat was sent after that and does not count the order, the order will never be carried out.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,33 +17,34 @@ use sluice_common::wire::{Command, Heartbeat, ToNode};
 
 use crate::input::Settings;
 
-/// One connection's orders.
+/// Orders of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderDelivery {
-    /// The newest time of the host's own clock that was heard from it.
+    /// Latest time of the host's own clock in a heartbeat.
     said_at: BootMillis,
-    /// The number of the newest order that went out.
+    /// Number of the newest order.
     orders: u64,
-    /// Assignments that the host has not counted yet, by the order's number: which, and what they answer.
+    /// Assignments that the host has not counted yet, by order number, with the attempt and the heartbeat that they
+    /// answer.
     unseen: BTreeMap<u64, (AttemptId, BootMillis)>,
-    /// Whether the host hears nothing, by its own word.
+    /// Whether the host hears nothing, by its own reports.
     deaf: bool,
 }
 
-/// An order is not taken for late before this, however short the terms: programs stand still for seconds on busy hosts.
+/// Shortest validity of an order, however short the terms: programs can stall for seconds on busy hosts.
 const LEAST_ORDER_LIMIT: Span = Span::from_secs(10);
 
-/// What of the settings is needed here.
+/// The settings that apply to orders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryTerms {
     heartbeat: Span,
-    /// How long an order to start or resume something is valid.
+    /// Validity of an order to start or resume an attempt.
     pub(crate) order_limit: Span,
 }
 
 impl From<&Settings> for DeliveryTerms {
-    /// Orders are valid for less than `unreachable_after`, so that a host that hears nothing shows within the life of its
-    /// link that what it was sent has run out; and in any case for less than `lost_after`, when steps start elsewhere.
+    /// Orders are valid for less than `unreachable_after`, so that a host that hears nothing shows during the same
+    /// connection that its orders have expired; and for less than `lost_after`, when steps start elsewhere.
     fn from(settings: &Settings) -> Self {
         let part = Span::from_millis(settings.unreachable_after.millis() / 3 * 2);
         let most = Span::from_millis(settings.lost_after.millis() / 2);
@@ -55,7 +56,7 @@ impl From<&Settings> for DeliveryTerms {
 }
 
 impl OrderDelivery {
-    /// A connection whose hello was said at this time.
+    /// Starts the count for a connection whose hello was sent at this time.
     pub(crate) fn since(said_at: BootMillis) -> Self {
         Self {
             said_at,
@@ -70,7 +71,7 @@ impl OrderDelivery {
         self.deaf
     }
 
-    /// Numbers an order that goes out, and says what it answers.
+    /// Numbers an outgoing order, and adds the heartbeat that it answers.
     pub(crate) fn say(&mut self, command: &mut Command) {
         self.orders += 1;
         command.number = self.orders;
@@ -83,7 +84,7 @@ impl OrderDelivery {
         }
     }
 
-    /// Takes a heartbeat in. What is given back was assigned by orders that have not arrived and are valid no longer.
+    /// Handles a heartbeat. Returns the attempts whose assignments did not arrive and are no longer valid.
     pub(crate) fn on_heartbeat(
         &mut self,
         beat: &Heartbeat,
@@ -91,7 +92,7 @@ impl OrderDelivery {
     ) -> Vec<AttemptId> {
         self.said_at = self.said_at.max(beat.sent_at);
         let unanswered = beat.sent_at.0.saturating_sub(beat.last_acknowledged.0);
-        // Two heartbeats may be late before the third says so.
+        // Two heartbeats may be late before the third counts.
         self.deaf = unanswered.saturating_mul(2) > terms.heartbeat.millis().saturating_mul(5);
         let runs_out = |heard: BootMillis| heard.0.saturating_add(terms.order_limit.millis());
         let (mut void, mut unseen) = (Vec::new(), BTreeMap::new());

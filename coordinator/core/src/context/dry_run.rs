@@ -1,5 +1,5 @@
-//! All-or-nothing changes: they are applied for real, every record noted, and then kept or rolled back. So a dry run
-//! says what would happen, by the same code, and costs only what it changes.
+//! All-or-nothing changes: they are applied for real, every record is noted, and then they are kept or rolled back.
+//! So a dry run uses the same code as a real run, and costs only what it changes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -9,7 +9,7 @@ use sluice_common::id::PoolName;
 use super::{Context, Outbox};
 use crate::state::Rollback;
 
-/// What waited to be done when a run began.
+/// The outputs that were pending when a dry run began.
 #[derive(Debug)]
 #[must_use = "a run is kept or taken back"]
 pub(crate) struct DryRun {
@@ -18,7 +18,7 @@ pub(crate) struct DryRun {
 }
 
 impl Context {
-    /// From here on everything is noted. Dry runs do not nest.
+    /// Starts a dry run: from here on everything is noted. Dry runs do not nest.
     pub(crate) fn begin_dry_run(&mut self) -> DryRun {
         self.rollback = Some(Box::new(Rollback::of(&self.state)));
         DryRun {
@@ -27,14 +27,14 @@ impl Context {
         }
     }
 
-    /// What was made since the run began stays.
+    /// Ends a dry run and keeps its changes.
     pub(crate) fn keep(&mut self, run: DryRun) {
         self.rollback = None;
         let made = core::mem::replace(&mut self.outbox, run.outbox);
         self.outbox.append(made);
     }
 
-    /// Nothing of it was ever made.
+    /// Ends a dry run and rolls its changes back.
     pub(crate) fn take_back(&mut self, run: DryRun) {
         if let Some(rollback) = self.rollback.take() {
             self.state.take_back(*rollback);
@@ -43,7 +43,7 @@ impl Context {
         self.affected = run.affected;
     }
 
-    /// How many pools and steps would be put back.
+    /// Number of pools and steps that would be rolled back.
     #[cfg(test)]
     pub(crate) fn noted(&self) -> (usize, usize) {
         let rollback = self.rollback.as_ref();

@@ -1,4 +1,4 @@
-//! The parts of an explanation. Plain data; the API gives it the shape that callers read.
+//! The parts of an explanation. Plain data; the API chooses the JSON.
 
 use alloc::vec::Vec;
 
@@ -10,46 +10,45 @@ use sluice_scheduler::{Inspection, PreemptionRisk, Remedy, Request};
 
 use crate::model::step::{Attempt, Step};
 
-/// Why a step is in its state, whole.
+/// The explanation of a step's state.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
     pub step: &'a Step,
     /// The short answer.
     pub reason: StepReason,
-    /// When it was answered.
     pub at: Time,
-    /// Where it waits: the pools in which it does, most preferred first.
+    /// The pools in which the step is queued, most preferred first.
     pub pools: Vec<PoolWait<'a>>,
-    /// Where it waits: each pool of its subject whose rules keep it out.
-    pub barred: Vec<(PoolName, Exclusion)>,
-    /// What it holds.
+    /// The pools of the subject whose rules exclude the step.
+    pub excluded_by: Vec<(PoolName, Exclusion)>,
+    /// The resources that it holds.
     pub holding: Option<HeldResources<'a>>,
     /// The attempts, oldest first.
     pub past: Vec<PastAttempt<'a>>,
 }
 
-/// A step that waits in a pool.
+/// A step queued in a pool.
 #[derive(Clone, Debug)]
 pub struct PoolWait<'a> {
     pub request: &'a Request,
-    /// As the scheduler sees it there.
+    /// The scheduler's inspection of it there.
     pub inspection: Inspection<'a>,
-    /// The first rule that keeps it from starting.
+    /// The first rule that prevents its start.
     pub reason: Wait,
-    /// What it is promised here.
+    /// Nomination in this pool.
     pub promised: Option<NominationDetails<'a>>,
-    /// What would let it start, the smallest first.
+    /// Changes that would let it start, the smallest first.
     pub would_start_if: Vec<Remedy>,
 }
 
-/// A promise, and what it waits for.
+/// A nomination, and the runs it waits for.
 #[derive(Clone, Debug)]
 pub struct NominationDetails<'a> {
-    /// On which hosts, by rank.
+    /// Hosts, by rank.
     pub hosts: &'a [NodeName],
-    /// Whether nobody else may have it; else others may be started around it.
+    /// Whether the hosts are held for it alone; otherwise others may backfill.
     pub firm: bool,
-    /// The runs that must be gone first.
+    /// The runs that must end first.
     pub awaits: Vec<AwaitedRun<'a>>,
 }
 
@@ -58,27 +57,27 @@ pub struct NominationDetails<'a> {
 pub struct AwaitedRun<'a> {
     pub attempt: &'a AttemptId,
     pub subject: Option<&'a Subject>,
-    /// Why it is being stopped; `None` if it is left to end by itself.
+    /// The reason of the stop; `None` if the run ends by itself.
     pub stopping: Option<StopReason>,
     pub since: Option<Time>,
-    /// When its grace ends: what is left of it then is killed.
+    /// End of its grace period, when it is killed.
     pub grace_ends: Option<Time>,
 }
 
-/// A step that holds resources, or is on its way to give them back.
+/// A step that holds resources, or is giving them back.
 #[derive(Clone, Debug)]
 pub struct HeldResources<'a> {
     pub attempt: &'a Attempt,
-    /// By whom it could be preempted.
+    /// The subjects that could preempt it.
     pub exposure: PreemptionRisk<'a>,
-    /// The step that it is preempted for, and whether that waits still, if it is being stopped for one.
+    /// The step that preempts it, and whether that step is still queued.
     pub gives_way: Option<(&'a StepId, bool)>,
-    /// When its grace ends, if it is being stopped.
+    /// End of its grace period, if it is being stopped.
     pub grace_ends: Option<Time>,
 }
 
 impl HeldResources<'_> {
-    /// Whether another subject's step could stop it, now or once it is spared no longer.
+    /// Whether another subject's step could preempt it, now or after its `min_runtime`.
     pub fn is_exposed(&self) -> bool {
         let PreemptionRisk {
             preemptible,
@@ -93,7 +92,7 @@ impl HeldResources<'_> {
         somebody_may && self.attempt.stopping.is_none()
     }
 
-    /// Until then the pool's `min_runtime` spares it.
+    /// Time until which the pool's `min_runtime` protects it.
     pub fn protected_until(&self) -> Option<Time> {
         let spared = self.exposure.protected_until;
         spared.filter(|_| self.exposure.preemptible)
@@ -104,6 +103,6 @@ impl HeldResources<'_> {
 #[derive(Clone, Debug)]
 pub struct PastAttempt<'a> {
     pub attempt: &'a Attempt,
-    /// How it ended; `None` while it has not.
+    /// The reason for its end; `None` while it has not ended.
     pub outcome: Option<Cause>,
 }

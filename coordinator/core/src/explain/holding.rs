@@ -15,8 +15,8 @@ use crate::submit::rules::excluded_from;
 use super::answer::{Explanation, HeldResources, PastAttempt};
 use super::waiting::grace_ends;
 
-/// Why a step is in its state, whole. `None` if it is not remembered. It is read from the state as the last
-/// decision left it, and changes nothing.
+/// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last decision
+/// left it.
 pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'a>> {
     let step = ctx.state().step(id)?;
     let reason = reason(ctx, step);
@@ -29,7 +29,7 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
         } else {
             Vec::new()
         },
-        barred: if waits {
+        excluded_by: if waits {
             excluded_from(ctx, step)
         } else {
             Vec::new()
@@ -47,7 +47,7 @@ pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'
     })
 }
 
-/// What the step holds, while an attempt of it has not ended.
+/// The resources of the step, while an attempt of it has not ended.
 fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<HeldResources<'a>> {
     let attempt = step.live()?;
     let id = step.attempt_id(attempt.number);

@@ -8,7 +8,7 @@ use crate::hosts::link::lost_at;
 use crate::model::node::Node;
 use crate::model::step::Step;
 
-/// The first host that does not do what the step waits for, and why. What runs waits for nothing.
+/// The first host that does not do what the step waits for, and the reason. A running step waits for no host.
 pub(crate) fn host_block(ctx: &Context, step: &Step) -> Option<HostBlock> {
     match step.state {
         StepState::Allocated

@@ -12,7 +12,7 @@ use crate::model::step::{Attempt, Step};
 
 use super::answer::{AwaitedRun, NominationDetails, PoolWait};
 
-/// The step in every pool in which it waits.
+/// The step in each pool in which it is queued.
 pub(crate) fn in_pools<'a>(ctx: &'a Context, step: &Step) -> Vec<PoolWait<'a>> {
     let scheduler = ctx.state().scheduler();
     let Some(request) = scheduler.request(&step.id) else {
@@ -68,12 +68,12 @@ fn awaited<'a>(ctx: &'a Context, id: &'a AttemptId) -> AwaitedRun<'a> {
     }
 }
 
-/// When what is left of an attempt that is being stopped is killed.
+/// End of the grace period of an attempt that is being stopped.
 pub(crate) fn grace_ends(step: &Step, attempt: &Attempt) -> Option<sluice_common::time::Time> {
     attempt.grace_ends(step).filter(|_| !attempt.has_ended())
 }
 
-/// That nothing keeps a step waiting any longer.
+/// The reason of a step that starts next.
 pub(crate) fn next(pool: &PoolName) -> Wait {
     let pool = pool.clone();
     Wait::Next { pool }

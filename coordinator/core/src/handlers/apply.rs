@@ -1,9 +1,9 @@
 //! Applies documents: pools, policies, platforms, templates, validations and access, several at once, all or none. A
-//! change that a pool could not keep is rejected as a whole; a change that takes something from its users needs
-//! `force`, and even then stops nothing that runs. What is so already is not recorded.
+//! change that a pool could not keep is rejected as a whole. A change that takes something from its users needs
+//! `force`, and even then stops nothing that runs. A change that alters nothing is not recorded.
 //!
 //! Changes are made, checked together, and kept or rolled back (`context/dry_run.rs`), so a dry run uses the same
-//! code. Only what they affect is checked: the queue and runs of a pool, or of one subject in it. `terms/uses.rs`
+//! code. Only the affected parts are checked: the queue and runs of a pool, or of one subject in it. `terms/uses.rs`
 //! finds who uses what is taken away.
 
 use alloc::boxed::Box;
@@ -61,7 +61,7 @@ pub(crate) fn on_apply(
     ctx.reply(reply, Answer::Applied(applied));
 }
 
-/// Makes all changes, and tells what they mean.
+/// Makes all changes and returns their effects.
 fn make_all(ctx: &mut Context, changes: &[TermsChange]) -> Result<Applied, Refused> {
     check_duplicates(changes)?;
     let changes = &with_platforms(ctx, changes)[..];
@@ -163,7 +163,7 @@ fn make_change(ctx: &mut Context, change: &TermsChange) -> Result<AppliedChange,
     Ok(AppliedChange { before, after })
 }
 
-/// Whether what is wanted is there already.
+/// Whether the object is as wanted already.
 fn is_already(ctx: &Context, wanted: &Desired) -> bool {
     let terms = terms_of(ctx, wanted).map(|(terms, _)| terms);
     match wanted {
@@ -182,13 +182,13 @@ fn is_already(ctx: &Context, wanted: &Desired) -> bool {
         | Desired::NoPlatform { .. }
         | Desired::NoTemplate { .. }
         | Desired::NoValidation { .. } => terms.is_none(),
-        // No pool looks different for it.
+        // Roles, bindings and tokens change no pool.
         Desired::Access { .. } => false,
     }
 }
 
-/// The subject whom a change of a pool concerns alone. What one policy names of what hosts have, all of the pool are
-/// held to.
+/// The only subject that a change affects, if there is one. A policy that adds or drops a key which hosts have
+/// affects all subjects of the pool.
 fn only_affected_subject<'a>(ctx: &Context, wanted: &'a Desired) -> Option<&'a Subject> {
     let named = |policy: &PolicySpec| -> BTreeSet<ResourceKey> {
         let keys = policy.keys().filter(|key| counted_by_hosts(key.as_str()));
@@ -241,7 +241,7 @@ fn delete_pool(ctx: &mut Context, pool: &PoolName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What there is now of what is wanted, with its version.
+/// The current terms of the object that a change is about, with the version.
 fn terms_of(ctx: &Context, wanted: &Desired) -> Option<(CurrentTerms, u64)> {
     let pool_of = |name: &PoolName| ctx.state().pool(name);
     match wanted {
@@ -280,8 +280,8 @@ fn terms_of(ctx: &Context, wanted: &Desired) -> Option<(CurrentTerms, u64)> {
     }
 }
 
-/// Whether every pool that is concerned could keep its promises, once all changes are made. The first change that
-/// is to blame is named.
+/// Checks that every affected pool could keep its promises once all changes are made. The error names the first
+/// change at fault.
 fn check_changes(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     check_cluster(ctx, changes)?;
     check_validations(ctx, changes)?;
@@ -289,18 +289,18 @@ fn check_changes(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> 
     check_access(ctx, changes)?;
     let pools = changes.iter().filter_map(|c| pool_of(&c.desired));
     for name in pools.collect::<BTreeSet<&PoolName>>() {
-        // The last goes over the line that those before it came up to.
-        let its = |c: &&TermsChange| pool_of(&c.desired) == Some(name);
-        let about = changes.iter().rev().filter(its);
+        // The last change exceeds the amount that those before it used up.
+        let is_of_pool = |c: &&TermsChange| pool_of(&c.desired) == Some(name);
+        let about = changes.iter().rev().filter(is_of_pool);
         let subjects: Vec<&Subject> = about.filter_map(|c| subject_of(&c.desired)).collect();
         let pool = ctx.state().scheduler().pool(name);
         let bad = pool.and_then(|pool| pool.check_policies(&subjects).err());
         if let Some((subject, why)) = bad {
             let about = |named: Option<&Subject>| {
-                let its = |c: &TermsChange| {
+                let is_of_pool = |c: &TermsChange| {
                     pool_of(&c.desired) == Some(name) && subject_of(&c.desired) == named
                 };
-                changes.iter().position(its)
+                changes.iter().position(is_of_pool)
             };
             let at = about(Some(subject)).or_else(|| about(None));
             let refusal = Refusal::InvalidPolicy {
@@ -314,7 +314,7 @@ fn check_changes(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> 
     Ok(())
 }
 
-/// Whether every pool is there that the cluster's terms name, once all changes are made.
+/// Checks that every pool that the cluster's terms name exists once all changes are made.
 fn check_cluster(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     let mut named = ctx.state().cluster().terms.pools();
     let Some((field, pool)) = named.find(|(_, pool)| ctx.state().pool(pool).is_none()) else {
@@ -330,7 +330,7 @@ fn check_cluster(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> 
     Err(Refused { at, refusal })
 }
 
-/// The lines that changes could concern, as they are before.
+/// The queues that changes could affect, as they are before.
 fn affected_kinds(ctx: &Context, changes: &[TermsChange]) -> BTreeSet<RequestKind> {
     let scheduler = ctx.state().scheduler();
     let mut found = BTreeSet::new();
@@ -342,8 +342,8 @@ fn affected_kinds(ctx: &Context, changes: &[TermsChange]) -> BTreeSet<RequestKin
     found
 }
 
-/// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
-/// vain. What is alike shares its fate, so one of each kind is checked, and the others where it is rejected.
+/// Rejects queued steps that could never start under the new terms, whatever hosts join. One step of each kind of
+/// request is checked, and the others only if that one is rejected.
 fn reject_what_never_starts(
     ctx: &mut Context,
     kinds: BTreeSet<RequestKind>,
@@ -351,7 +351,7 @@ fn reject_what_never_starts(
 ) -> Vec<StepId> {
     let mut rejected = BTreeSet::new();
     for kind in kinds {
-        // Of what is alike some may wait for a platform to come.
+        // Some steps of one kind may wait for a platform to come.
         let first = never_starts(ctx, &kind.first, changed);
         if first.is_none() && loses_platform(ctx, &kind.first, changed).is_none() {
             continue;
@@ -370,7 +370,7 @@ fn reject_what_never_starts(
     rejected.into_iter().collect()
 }
 
-/// Who could take what of whom, as far as changes concern it.
+/// The preemptions that are possible now, as far as changes affect them.
 fn preemptions_before<'a>(ctx: &Context, changes: &'a [TermsChange]) -> Vec<PreemptionsBefore<'a>> {
     let mut about: BTreeMap<&PoolName, Option<BTreeSet<&Subject>>> = BTreeMap::new();
     for wanted in changes.iter().map(|change| &change.desired) {
@@ -393,7 +393,7 @@ fn preemptions_before<'a>(ctx: &Context, changes: &'a [TermsChange]) -> Vec<Pree
     about.collect()
 }
 
-/// Steps that run and that a caller could take now, and nobody of these before.
+/// Running steps that can be preempted now and could not be before.
 fn newly_at_risk(ctx: &Context, before: &[PreemptionsBefore<'_>]) -> Vec<StepId> {
     let scheduler = ctx.state().scheduler();
     let runs = before.iter().flat_map(|it| {
@@ -404,7 +404,7 @@ fn newly_at_risk(ctx: &Context, before: &[PreemptionsBefore<'_>]) -> Vec<StepId>
     steps.into_iter().collect()
 }
 
-/// Lets the trial go on, and tells who is preempted for whom at once.
+/// Runs the scheduler in the dry run, and returns each preempted step with the step that preempts it.
 fn preempts(ctx: &mut Context) -> Vec<(StepId, StepId)> {
     let mark = ctx.state().seq();
     schedule(ctx);
@@ -413,14 +413,14 @@ fn preempts(ctx: &mut Context) -> Vec<(StepId, StepId)> {
     given.collect()
 }
 
-/// Who could take what of a pool before changes of it: of some subjects, or of all.
+/// The possible preemptions in a pool before changes: by some subjects, or by all.
 struct PreemptionsBefore<'a> {
     pool: &'a PoolName,
     subjects: Option<BTreeSet<&'a Subject>>,
     claims: PossiblePreemptions,
 }
 
-/// Two changes of one thing have no order that means anything.
+/// Rejects two changes of the same object, because their order would be arbitrary.
 fn check_duplicates(changes: &[TermsChange]) -> Result<(), Refused> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (at, change) in changes.iter().enumerate() {

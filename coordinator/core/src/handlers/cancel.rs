@@ -1,5 +1,5 @@
-//! Cancels steps. A cancel is answered as soon as it is stored; what holds resources is told to stop and ends when
-//! its host says so. A second cancel can only shorten the grace of one that is stopping already.
+//! Cancels steps. A cancel is answered as soon as it is stored. An attempt that holds resources is told to stop and
+//! ends when its host reports so. A second cancel can only shorten the grace of one that is stopping already.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -56,7 +56,7 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
         return;
     };
     let why = match attempt.stopping {
-        // It is on its way out, and how it ends is settled.
+        // The attempt is being stopped, and the reason is settled.
         Some(why @ (StopReason::Cancelled | StopReason::TimedOut)) => {
             let ends = attempt.grace_ends(step);
             let sooner = |grace| ends.is_none_or(|ends| ctx.now() + grace < ends);

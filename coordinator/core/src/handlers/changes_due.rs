@@ -7,7 +7,7 @@ use crate::hosts::changes::{take_in, tell_held_back};
 use crate::hosts::link::may_change;
 use crate::input::TimerKey;
 
-/// There may be one to be taken again.
+/// Applies held changes of a node, if the bucket has a token again.
 pub(crate) fn on_changes_timer(ctx: &mut Context, name: &NodeName) {
     while may_change(ctx, name) {
         let contact = ctx.contact_mut(name);
@@ -29,7 +29,7 @@ pub(crate) fn on_changes_timer(ctx: &mut Context, name: &NodeName) {
     if at > now {
         return ctx.set_timer(TimerKey::Changes(name.clone()), at);
     }
-    if core::mem::replace(&mut change_rate.told, false) {
+    if core::mem::replace(&mut change_rate.is_noted, false) {
         tell_held_back(ctx, name);
     }
 }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::hosts::drain::{await_deadline, empty};
 use crate::model::node::Node;
 
-/// The timer came due; the deadline may be another now, or the node open again.
+/// Handles the timer of a drain. The deadline may have been changed, or the node opened again.
 pub(crate) fn on_drain_deadline(ctx: &mut Context, name: &NodeName) {
     let drain = ctx.state().node(name).and_then(Node::drain);
     let deadline = drain.and_then(|drain| drain.deadline);

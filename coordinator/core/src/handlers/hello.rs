@@ -40,7 +40,7 @@ use crate::record::Record;
 use crate::recovery::adoption::decide_again;
 use crate::recovery::{begin_recovery, know_pool};
 
-/// `proven` tells whether the epoch that the hello shows bears the cluster's seal for this node.
+/// `epoch_is_proven` tells whether the epoch in the hello bears the cluster's seal for this node.
 pub(crate) fn on_node_hello(
     ctx: &mut Context,
     session: SessionId,
@@ -77,7 +77,7 @@ pub(crate) fn on_node_hello(
     }
     take_gpu_states(ctx, &node, gpu_states);
     ctx.greet(session, HelloReply::Welcome(welcome(ctx)));
-    // What a host does not know yet it cannot list, and what it had in an earlier boot is over.
+    // The hello cannot list what the host does not know yet, and attempts of an earlier boot are over.
     if rebooted || !unheard {
         reconcile(ctx, &node, attempts, rebooted);
     }
@@ -87,8 +87,8 @@ pub(crate) fn on_node_hello(
     watch(ctx, &node);
 }
 
-/// The pool of a host: where it is once it is known, and else where its certificate lets it in. What its config names
-/// is the wish of a host that comes for the first time with a certificate that names none.
+/// The pool of a host: its current pool if it is known, or else the one of its certificate. The pool of its config
+/// counts only for a new host whose certificate names none.
 fn pool_of<'a>(ctx: &'a Context, hello: &'a Hello, claim: &'a NodeClaim) -> &'a PoolName {
     let known = ctx.state().node(&hello.node).map(|node| &node.pool);
     known.or(claim.pool.as_ref()).unwrap_or(&hello.pool)
@@ -121,8 +121,8 @@ fn check_hello(
     check_name_conflict(ctx, hello)
 }
 
-/// A claim of a later epoch stops the whole cluster for a recovery, so it is believed only with the cluster's seal. Any
-/// other claim keeps out the one host that makes it.
+/// Checks the epoch that a host claims. A claim of a later epoch stops the whole cluster for a recovery, so it is
+/// believed only with the cluster's seal. Any other claim keeps out the one host that makes it.
 fn check_epoch(
     ctx: &Context,
     node: &NodeName,
@@ -150,7 +150,7 @@ fn check_epoch(
     Ok(())
 }
 
-/// Whether a host has obeyed a later epoch than ours, or ours from another's mouth.
+/// Whether a host has obeyed a later epoch than ours, or ours from another coordinator.
 fn is_later(ctx: &Context, node: &NodeName, highest: &Epoch) -> bool {
     let ours = ctx.epoch().counter;
     let contact = ctx.contact(node);
@@ -158,9 +158,9 @@ fn is_later(ctx: &Context, node: &NodeName, highest: &Epoch) -> bool {
     highest.counter > ours || (highest.counter == ours && !addressed)
 }
 
-/// A host that has obeyed a later epoch is a sign of a coordinator that spoke after the point from which we were
-/// brought back. Hosts obey the later one, so we become it. Nodes that are linked are welcomed again, because the
-/// proof of the new epoch comes with a welcome.
+/// Raises the epoch above the one that a host has obeyed. A coordinator after the point from which this one was
+/// restored must have started it, and hosts obey the later one. Connected nodes are welcomed again, because a welcome
+/// carries the proof of the new epoch.
 fn go_above(ctx: &mut Context, hello: &Hello) {
     let Some(SealedEpoch { epoch, .. }) = &hello.highest_epoch else {
         return;
@@ -188,7 +188,7 @@ fn go_above(ctx: &mut Context, hello: &Hello) {
     }
 }
 
-/// From now on this connection counts, and no other of that node.
+/// Makes this connection the one in use for its node.
 fn link(
     ctx: &mut Context,
     session: SessionId,

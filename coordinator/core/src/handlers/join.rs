@@ -70,23 +70,23 @@ pub(crate) fn on_revoke_join_token(ctx: &mut Context, reply: ReplyId, id: JoinTo
     ctx.reply(reply, Answer::Changed(revoked));
 }
 
-pub(crate) fn on_join(ctx: &mut Context, reply: ReplyId, ask: JoinApplication) {
-    let joined = join(ctx, &ask);
+pub(crate) fn on_join(ctx: &mut Context, reply: ReplyId, application: JoinApplication) {
+    let joined = join(ctx, &application);
     ctx.reply(reply, Answer::Joined(joined));
 }
 
-fn join(ctx: &mut Context, ask: &JoinApplication) -> Result<Joined, JoinRefusal> {
-    let token = ctx.state().admission().by_hash(&ask.hash);
+fn join(ctx: &mut Context, application: &JoinApplication) -> Result<Joined, JoinRefusal> {
+    let token = ctx.state().admission().by_hash(&application.hash);
     let token = token.ok_or(JoinRefusal::Unknown)?;
     let (id, refusals) = (token.id.clone(), token.refusals);
-    let pool = pool_by(token, ask);
-    let known = match judge(ctx, token, ask) {
+    let pool = pool_by(token, application);
+    let known = match judge(ctx, token, application) {
         Ok(known) => known,
         Err(refusal) => {
             if refusals < MAX_REFUSALS {
                 ctx.record(Record::JoinRefused(record::JoinRefused {
                     token: id,
-                    node: ask.node.clone(),
+                    node: application.node.clone(),
                     why: refusal.to_string(),
                 }));
             }
@@ -94,24 +94,27 @@ fn join(ctx: &mut Context, ask: &JoinApplication) -> Result<Joined, JoinRefusal>
         }
     };
     let generation = match known {
-        TokenUseKind::Repeat => ctx.state().admission().generation(&ask.node),
-        TokenUseKind::New => let_in(ctx, id, ask),
+        TokenUseKind::Repeat => ctx.state().admission().generation(&application.node),
+        TokenUseKind::New => let_in(ctx, id, application),
     };
     let claim = NodeClaim {
         pool: Some(pool),
         generation,
     };
-    let node = ask.node.clone();
+    let node = application.node.clone();
     Ok(Joined { node, claim })
 }
 
 fn judge(
     ctx: &Context,
     token: &JoinToken,
-    ask: &JoinApplication,
+    application: &JoinApplication,
 ) -> Result<TokenUseKind, JoinRefusal> {
-    let (id, node) = (token.id.clone(), ask.node.clone());
-    let repeat = token.used.get(&ask.key).filter(|used| used.node == node);
+    let (id, node) = (token.id.clone(), application.node.clone());
+    let repeat = token
+        .used
+        .get(&application.key)
+        .filter(|used| used.node == node);
     match token.standing(ctx.now()) {
         TokenStatus::Revoked => return Err(JoinRefusal::Revoked { token: id }),
         TokenStatus::Expired => {
@@ -128,8 +131,8 @@ fn judge(
         let token = id;
         return Err(JoinRefusal::OtherNode { token, only, node });
     }
-    let pool = pool_by(token, ask);
-    if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
+    let pool = pool_by(token, application);
+    if let Some(wish) = application.pool.clone().filter(|wish| *wish != pool) {
         let token = id;
         return Err(JoinRefusal::OtherPool {
             token,
@@ -165,29 +168,29 @@ fn is_taken(ctx: &Context, node: &NodeName) -> bool {
     ctx.state().node(node).is_some() || access.is_some_and(|access| access.admitted)
 }
 
-fn let_in(ctx: &mut Context, token: JoinTokenId, ask: &JoinApplication) -> Generation {
-    let node = ask.node.clone();
+fn let_in(ctx: &mut Context, token: JoinTokenId, application: &JoinApplication) -> Generation {
+    let node = application.node.clone();
     let generation = ctx.state().admission().generation(&node).next();
     ctx.record(Record::JoinTokenUsed(record::JoinTokenUsed {
         token,
         node,
-        key: ask.key,
+        key: application.key,
         generation,
     }));
     cut(
         ctx,
-        &ask.node,
+        &application.node,
         "another host has joined under this node's name",
     );
-    if ctx.state().node(&ask.node).is_some() {
-        label_as_joined(ctx, &ask.node);
+    if ctx.state().node(&application.node).is_some() {
+        label_as_joined(ctx, &application.node);
     }
     generation
 }
 
 /// The pool that a host joins: the token's, or else that of its config.
-fn pool_by(token: &JoinToken, ask: &JoinApplication) -> PoolName {
-    let named = token.pool.clone().or_else(|| ask.pool.clone());
+fn pool_by(token: &JoinToken, application: &JoinApplication) -> PoolName {
+    let named = token.pool.clone().or_else(|| application.pool.clone());
     named.unwrap_or_else(default_pool)
 }
 

@@ -27,9 +27,9 @@ pub(crate) fn on_from_node(
         }
         FromNode::Inventory(inventory) => on_change(ctx, node, HostChange::Inventory(inventory)),
         FromNode::Labels(labels) => on_change(ctx, node, HostChange::Labels(labels)),
-        // Nothing is decided by them: whoever drives the core keeps the last.
+        // The driver keeps the latest readings; the core does not use them.
         FromNode::Readings(_) => {}
-        // It comes as an input of its own, from whoever can tell that it is one of ours.
+        // Warrants come as an input of their own after the driver has checked their seal.
         FromNode::Warrant { .. } => {}
         FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
         FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),

@@ -1,4 +1,4 @@
-//! Cordons, uncordons, drains, moves, labels and deletes nodes. What is so already is not recorded.
+//! Cordons, uncordons, drains, moves, labels and deletes nodes. A change that alters nothing is not recorded.
 //!
 //! ```text
 //!          cordon              drain                        (nothing is left)
@@ -73,7 +73,7 @@ pub(crate) fn change_node(
     Ok(())
 }
 
-/// Of a host that has joined and was never linked there is nothing but its access.
+/// Handles a change of a host that has joined and was never connected: only its access exists.
 pub(crate) fn change_unlinked(
     ctx: &mut Context,
     name: &NodeName,
@@ -138,7 +138,7 @@ pub(crate) fn move_node(
     let on_its_way = node.moves_to().cloned();
     let node = name.clone();
     match on_its_way {
-        // It is there already, or is to stay.
+        // The node is in the pool already, or stays there.
         None if is_in(ctx, name, &pool) => return Ok(()),
         Some(_) if is_in(ctx, name, &pool) => {
             ctx.record(Record::NodeUncordoned { node });

@@ -32,10 +32,10 @@ use crate::submit::route::route_of;
 use crate::submit::rules::broken_rule;
 use crate::submit::validation::judged_in;
 
-/// What became of a step in one pool.
+/// The result of a step's stages in one pool.
 struct PoolPreview {
     lines: Vec<(Stage, CheckLine)>,
-    /// Where it ended, if it did.
+    /// The stage at which it failed, if it did.
     failed_at: Option<Stage>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
     });
     let queue = outcome.as_ref().map(|it| queue_lines(ctx, it));
     ctx.take_back(trial);
-    // Where it ended before, its reason stands there already.
+    // If it failed before, the reason is there already.
     if let (Ok((passage, lines)), None) = (queue, pools.failed_at) {
         let lines = lines.into_iter().map(|line| (Stage::Queue, line));
         pools.lines.extend(lines);
@@ -65,10 +65,10 @@ pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
     ctx.reply(reply, answer);
 }
 
-/// What each pool makes of it up to its queue; where it ended is where it came farthest.
+/// Previews the step in each pool up to its queue. The result is that of the pool in which it came farthest.
 fn asked_pools(ctx: &Context, new: &NewStep) -> PoolPreview {
-    let home = route_of(ctx, &new.spec);
-    let request = home.send(Request::from_spec(new.id.clone(), 0, &new.spec));
+    let route = route_of(ctx, &new.spec);
+    let request = route.send(Request::from_spec(new.id.clone(), 0, &new.spec));
     let mut all = PoolPreview {
         lines: Vec::new(),
         failed_at: Some(Stage::Access),
@@ -97,7 +97,7 @@ fn asked_pools(ctx: &Context, new: &NewStep) -> PoolPreview {
     all
 }
 
-/// One pool, stage by stage, up to the first that does not let it through.
+/// Previews the step in one pool, stage by stage, up to the first that fails.
 fn asked(
     ctx: &Context,
     pool: &CurrentTerms,
@@ -173,7 +173,7 @@ fn access(ctx: &Context, name: &PoolName, request: &Request, spec: &StepSpec) ->
     passed(name, check)
 }
 
-/// Which of the hosts that it remembers could hold it, were they empty.
+/// The line about the remembered hosts that could hold the step when empty.
 fn hosts_line(ctx: &Context, name: &PoolName, request: &Request) -> CheckLine {
     let pool = ctx.state().scheduler().pool(name);
     let wanted = pool.map_or(&[][..], |pool| pool.wanted(request));
@@ -184,7 +184,7 @@ fn hosts_line(ctx: &Context, name: &PoolName, request: &Request) -> CheckLine {
     passed(name, check)
 }
 
-/// The step in the state that the trial has come to.
+/// The step in its state in the dry run.
 fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
     let step = ctx.state().step(id)?;
     let scheduler = ctx.state().scheduler();
@@ -230,7 +230,7 @@ fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
     (CheckStatus::Passed, Vec::from([line]))
 }
 
-/// Where it waits: its place in each pool, and why it waits there.
+/// The lines about each pool in which the step is queued: its place, and the reason.
 fn places(ctx: &Context, it: &Previewed) -> Vec<CheckLine> {
     let explained = explain(ctx, &it.step.id);
     let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
@@ -254,7 +254,7 @@ fn closed_pool(pool: &CurrentTerms, admin: bool) -> Option<CheckLine> {
     })
 }
 
-/// The hosts that could hold a request, were they empty, those first that it likes best.
+/// The hosts that could hold a request when empty, the preferred ones first.
 fn could_hold(pool: &Pool, request: &Request) -> Vec<NodeName> {
     let mut seen = BTreeSet::new();
     let hosts = pool.hosts_that_fit(request);
@@ -292,7 +292,7 @@ fn assertion(pool: &PoolName, judged: Check) -> CheckLine {
     }
 }
 
-/// Every stage with its lines: those before the one where it ended have passed, those after it were not reached.
+/// The report of all stages: those before the failed one have passed, those after it were not reached.
 fn stages(pools: PoolPreview) -> Vec<StageReport> {
     let PoolPreview { lines, failed_at } = pools;
     let reports = Stage::ALL.into_iter().map(|stage| {

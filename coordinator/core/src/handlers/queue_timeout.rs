@@ -1,4 +1,4 @@
-//! A step may have been queued for longer than its `queue_timeout`.
+//! Ends a step that has been queued for longer than its `queue_timeout`.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::record;
 use crate::record::Record;
 
-/// The timer came due; the step may run by now, or wait again since.
+/// Handles the timer of a queue timeout. The step may be running by now, or have been queued again since.
 pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
     match ctx.state().step(id).and_then(queue_timeout_at) {
         Some((at, queue_timeout)) if at <= ctx.now() => {

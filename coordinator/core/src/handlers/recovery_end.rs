@@ -6,7 +6,7 @@ use crate::model::recovery::RecoveryEnd;
 use crate::output::{Answer, Refusal};
 use crate::recovery::end::end_recovery;
 
-/// An admin does not wait for hosts that have not reported.
+/// Ends the recovery without the hosts that have not reported.
 pub(crate) fn on_end_recovery(ctx: &mut Context, reply: ReplyId) {
     let changed = match ctx.state().recovery() {
         Some(_) => {

@@ -1,4 +1,4 @@
-//! A node was silent for so long that it is unreachable or lost.
+//! Marks a silent node as unreachable or lost.
 
 use alloc::vec::Vec;
 
@@ -13,8 +13,8 @@ use crate::hosts::link::{call_unreachable, cut, lost_at_after};
 use crate::input::TimerKey;
 use crate::record::Record;
 
-/// The timer of a node came due. It is not set again by every heartbeat, so often the node was heard since: the time
-/// of its last word decides.
+/// Handles the timer of a node's silence. The timer is not set again by each heartbeat, so the time of the last
+/// message decides.
 pub(crate) fn on_silence(ctx: &mut Context, node: &NodeName) {
     let Some(contact) = ctx.contact(node) else {
         return;
@@ -40,7 +40,7 @@ pub(crate) fn on_silence(ctx: &mut Context, node: &NodeName) {
 
 pub(crate) fn lose(ctx: &mut Context, node: &NodeName) {
     ctx.record(Record::NodeLost { node: node.clone() });
-    // What is still under way on its link is never to arrive: the network may hold it back for minutes.
+    // Messages under way on this connection must never arrive: the network may hold them back for minutes.
     cut(
         ctx,
         node,

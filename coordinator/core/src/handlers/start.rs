@@ -20,7 +20,7 @@ use crate::model::step::{default_pool, default_subject};
 use crate::record::Record;
 use crate::recovery::{await_recovery, begin_recovery};
 
-/// Begins an epoch one higher than the last, in a recovery if the store is of an earlier time than the hosts.
+/// Begins an epoch one higher than the last, in a recovery if the store is older than the hosts.
 pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<RecoveryCause>) {
     let before = ctx.state().epoch().map_or(0, |epoch| epoch.counter);
     let counter = before.saturating_add(1);
@@ -52,7 +52,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
     await_all_units(ctx);
 }
 
-/// No node is linked yet: each is given its whole time before it counts as lost.
+/// Starts the silence of all nodes now, because none is connected yet.
 fn await_nodes(ctx: &mut Context) {
     let nodes = ctx.state().nodes().values();
     let nodes: Vec<_> = nodes.map(|node| (node.name.clone(), node.state)).collect();

@@ -38,7 +38,7 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
     Ok(())
 }
 
-/// A caller suspends a step: what runs is frozen, and what waits is not considered.
+/// Suspends a step: running attempts are frozen, and a queued step is not considered.
 pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
     let Some(step) = ctx.state().step(id).filter(|step| !step.held) else {
         return;
@@ -48,11 +48,11 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
     let Some(attempt) = attempt else { return };
     match state {
         StepState::Running => suspend_attempt(ctx, &attempt, None),
-        // Nothing is lost by starting it later.
+        // Starting it later loses nothing.
         StepState::Allocated | StepState::Starting => {
             stop_attempt(ctx, &attempt, StopReason::Requeued, None);
         }
-        // It is frozen when it has come back.
+        // The attempt is frozen after the resume.
         StepState::Resuming
         | StepState::Queued
         | StepState::Suspending
@@ -66,7 +66,7 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// What was held stood in no line while terms changed: it may be that it can never start now.
+/// Rejects a held step that can never start any more, because terms may have changed while it was in no queue.
 pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
     if let Some(reason) = never_starts(ctx, id, &[]) {
         ctx.record(Record::StepEnded(record::StepEnded {
@@ -77,7 +77,7 @@ pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// A caller lets a step go on that was held; what is not held goes on already.
+/// Resumes a held step; other steps go on already.
 pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
     let held = ctx.state().step(id).filter(|step| step.held);
     let Some(attempt) = held.map(latest_id) else {
@@ -91,7 +91,7 @@ pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// A caller wants a step to start again: what runs is stopped, and it waits in its old place.
+/// Stops a running step and queues it again in its old place.
 pub(crate) fn restart_step(ctx: &mut Context, id: &StepId) {
     unhold_step(ctx, id);
     let Some(step) = ctx.state().step(id) else {

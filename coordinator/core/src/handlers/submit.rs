@@ -55,15 +55,15 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
     ctx.record(match admit(ctx, &step, spec, past_maintenance)? {
         SubmitDecision::Queued {
             spec,
-            barred,
-            home,
-            grounds,
+            excluded_pools,
+            route,
+            provenance,
         } => Record::StepQueued(record::StepQueued {
             step,
             spec,
-            barred,
-            home,
-            grounds,
+            excluded_pools,
+            route,
+            provenance,
         }),
         SubmitDecision::Rejected { spec, reason } => {
             Record::StepRejected(record::StepRejected { step, spec, reason })
@@ -76,7 +76,8 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
     })
 }
 
-/// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
+/// Admits or rejects a step by all hosts that a pool remembers, lost ones included: nothing is rejected because a
+/// host is down.
 pub(crate) fn admit(
     ctx: &Context,
     step: &StepId,
@@ -87,7 +88,7 @@ pub(crate) fn admit(
         let reason = Cause::rejected(unknown);
         return Ok(SubmitDecision::Rejected { spec, reason });
     }
-    let home = route_of(ctx, &spec);
-    let request = home.send(Request::from_spec(step.clone(), 0, &spec));
-    admit_by_rules(ctx, &request, home, spec, past_maintenance)
+    let route = route_of(ctx, &spec);
+    let request = route.send(Request::from_spec(step.clone(), 0, &spec));
+    admit_by_rules(ctx, &request, route, spec, past_maintenance)
 }

@@ -8,7 +8,7 @@ use crate::attempts::suspension::{latest_id, overdue_at};
 use crate::context::Context;
 use crate::input::TimerKey;
 
-/// The timer came due; the attempt may run again by now, or have been let go later.
+/// Handles the timer of a suspension. The attempt may be running by now, or have been frozen again later.
 pub(crate) fn on_suspension_timer(ctx: &mut Context, id: &AttemptId) {
     let step = ctx.state().step(&id.step);
     let same = step.filter(|step| latest_id(step).as_ref() == Some(id));

@@ -1,4 +1,4 @@
-//! A host shows the warrant of an attempt, or that it has none.
+//! Handles the answer of a host that was asked for the warrant of an attempt.
 
 use alloc::boxed::Box;
 
@@ -10,7 +10,7 @@ use crate::input::SessionId;
 use crate::model::recovery::Warrant;
 use crate::recovery::adoption::rule;
 
-/// A host shows a warrant, or that it has none.
+/// Handles a warrant, or the report that there is none.
 pub(crate) fn on_warrant(
     ctx: &mut Context,
     session: SessionId,

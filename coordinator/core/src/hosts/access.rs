@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::hosts::link::cut;
 use crate::record::Record;
 
-/// Whether a node's certificate opens anything.
+/// Checks whether a node's certificate admits it.
 pub(crate) fn check_claim(
     ctx: &Context,
     hello: &Hello,
@@ -23,7 +23,7 @@ pub(crate) fn check_claim(
     Ok(())
 }
 
-/// Ends a node's access: no certificate that it has opens anything any more, and its link is cut.
+/// Ends a node's access: no certificate admits it any more, and its connection is cut.
 pub(crate) fn revoke(ctx: &mut Context, name: &NodeName) {
     let generation = ctx.state().admission().generation(name).next();
     let node = name.clone();

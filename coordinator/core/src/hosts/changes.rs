@@ -1,4 +1,4 @@
-//! Takes in what a host reports between two hellos, no faster than
+//! Applies what a host reports between two hellos, no faster than
 //! [`ChangeRate`](crate::contact::change_rate::ChangeRate) allows.
 
 use alloc::boxed::Box;
@@ -20,7 +20,7 @@ use crate::hosts::report::{on_inventory, on_labels};
 use crate::input::TimerKey;
 use crate::model::node::Node;
 
-/// Takes in what a host says of itself, now or later.
+/// Applies a report of a host, now or later.
 pub(crate) fn on_change(ctx: &mut Context, name: &NodeName, change: HostChange) {
     let Some(contact) = ctx.contact_mut(name) else {
         return;
@@ -62,20 +62,20 @@ fn hold(ctx: &mut Context, name: &NodeName, change: HostChange) {
     };
     contact.change_rate.hold(change);
     let at = contact.change_rate.next_at();
-    if !core::mem::replace(&mut contact.change_rate.told, true) {
+    if !core::mem::replace(&mut contact.change_rate.is_noted, true) {
         tell_held_back(ctx, name);
     }
     ctx.set_timer(TimerKey::Changes(name.clone()), at);
 }
 
-/// Tells with the host whether it is held back.
+/// Sets or removes the note that a host is held back.
 pub(crate) fn tell_held_back(ctx: &mut Context, name: &NodeName) {
     if let Some(node) = ctx.state().node(name) {
         on_inventory(ctx, name, node.inventory.clone());
     }
 }
 
-/// What of a change takes something away, which is told at once, and what can wait.
+/// Splits a change into what takes something away, which is applied at once, and what can wait.
 fn apart(node: &Node, change: HostChange) -> (Option<HostChange>, Option<HostChange>) {
     let is_urgent = match &change {
         HostChange::Supervisor(supervisor) => {
@@ -98,24 +98,24 @@ fn apart(node: &Node, change: HostChange) -> (Option<HostChange>, Option<HostCha
     }
 }
 
-/// What was known of its GPUs, with those that are unfit now too, and with the whole host closed if it is to be.
-fn worse(node: &Node, said: &GpuStates) -> Option<GpuStates> {
-    let there: BTreeSet<&String> = node.inventory.gpus.iter().map(|gpu| &gpu.uuid).collect();
+/// The known state of the GPUs, with the newly unfit ones added, and a drain of the host if it is asked for.
+fn worse(node: &Node, reported: &GpuStates) -> Option<GpuStates> {
+    let listed: BTreeSet<&String> = node.inventory.gpus.iter().map(|gpu| &gpu.uuid).collect();
     let mut states = node.gpus.clone();
-    let new = said.faults.iter();
-    let new = new.filter(|(gpu, _)| there.contains(gpu) && !node.gpus.faults.contains_key(*gpu));
+    let new = reported.faults.iter();
+    let new = new.filter(|(gpu, _)| listed.contains(gpu) && !node.gpus.faults.contains_key(*gpu));
     states
         .faults
         .extend(new.map(|(gpu, fault)| (gpu.clone(), fault.clone())));
     if states.drain.is_none() && node.cordon.is_none() {
-        states.drain.clone_from(&said.drain);
+        states.drain.clone_from(&reported.drain);
     }
     (states != node.gpus).then_some(states)
 }
 
-/// What it was known to have, without the GPUs that it no longer lists.
-fn less(node: &Node, said: &Inventory) -> Option<Inventory> {
-    let listed: BTreeSet<&String> = said.gpus.iter().map(|gpu| &gpu.uuid).collect();
+/// The known inventory, without the GPUs that are no longer listed.
+fn less(node: &Node, reported: &Inventory) -> Option<Inventory> {
+    let listed: BTreeSet<&String> = reported.gpus.iter().map(|gpu| &gpu.uuid).collect();
     let mut inventory = node.inventory.clone();
     inventory.gpus.retain(|gpu| listed.contains(&gpu.uuid));
     (inventory.gpus.len() < node.inventory.gpus.len()).then_some(inventory)

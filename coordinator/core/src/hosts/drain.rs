@@ -41,7 +41,7 @@ pub(crate) fn drain(
     note_empty(ctx, name);
 }
 
-/// Notes that a node which is to become empty is.
+/// Records that a drained node is empty.
 pub(crate) fn note_empty(ctx: &mut Context, name: &NodeName) {
     let drain = ctx.state().node(name).and_then(Node::drain);
     let waited_for = drain.is_some_and(|drain| drain.empty_since.is_none());
@@ -51,7 +51,7 @@ pub(crate) fn note_empty(ctx: &mut Context, name: &NodeName) {
     move_if_empty(ctx, name);
 }
 
-/// What came to a node that is to become empty leaves it like what was there before.
+/// Stops attempts that came to a drained node after the drain began.
 pub(crate) fn empty_drained(ctx: &mut Context, name: &NodeName) {
     if ctx.state().node(name).and_then(Node::drain).is_some() {
         empty(ctx, name, false);
@@ -59,8 +59,8 @@ pub(crate) fn empty_drained(ctx: &mut Context, name: &NodeName) {
     }
 }
 
-/// Stops what is preemptible on a node, or all that is there. How it is stopped is what preemption does; what is on
-/// its way out already is left to it.
+/// Stops preemptible attempts on a node, or all of them, in the way of a preemption. Attempts that are being stopped
+/// already are left alone.
 pub(crate) fn empty(ctx: &mut Context, name: &NodeName, all: bool) {
     let held = ctx.state().attempts_on(name).cloned();
     let stays: Vec<AttemptId> = held.filter(|id| may_stop(ctx, id, all)).collect();
@@ -78,7 +78,7 @@ pub(crate) fn may_stop(ctx: &Context, id: &AttemptId, all: bool) -> bool {
     })
 }
 
-/// Wakes us at the deadlines that earlier runs have set.
+/// Sets the timers of the deadlines of earlier runs.
 pub(crate) fn await_deadlines(ctx: &mut Context) {
     let nodes = ctx.state().nodes().values();
     let drained = nodes.filter(|node| node.drain().is_some());
@@ -95,13 +95,13 @@ pub(crate) fn await_deadline(ctx: &mut Context, name: &NodeName) {
     }
 }
 
-/// What is to be the reason: what was given now, or before.
+/// The new reason, or else the earlier one.
 pub(crate) fn or_before(reason: Option<String>, before: Option<&Cordon>) -> String {
     let before = || before.map(|before| before.reason.clone());
     reason.or_else(before).unwrap_or_default()
 }
 
-/// A node that was to move and holds nothing any more does.
+/// Moves a node that is to move and holds nothing any more.
 pub(crate) fn move_if_empty(ctx: &mut Context, name: &NodeName) {
     let to = ctx.state().node(name).and_then(Node::moves_to).cloned();
     let empty = ctx.state().attempts_on(name).next().is_none();

@@ -5,7 +5,7 @@ use sluice_common::id::NodeName;
 use crate::context::Context;
 use crate::record::Record;
 
-/// A node that was lost holds nothing any more.
+/// Deletes a lost node whose deletion was requested.
 pub(crate) fn forget_if_leaving(ctx: &mut Context, name: &NodeName) {
     let contact = ctx.contact(name);
     let linked = contact.is_some_and(|contact| contact.session.is_some());
@@ -15,6 +15,6 @@ pub(crate) fn forget_if_leaving(ctx: &mut Context, name: &NodeName) {
 }
 
 pub(crate) fn forget_node(ctx: &mut Context, name: &NodeName) {
-    // What this run knows of its link stays: a node that comes back was told our epoch, and is to obey it still.
+    // The connection data of this run stays: a node that comes back was sent our epoch, and must still obey it.
     ctx.record(Record::NodeDeleted { node: name.clone() });
 }

@@ -20,8 +20,8 @@ use crate::model::node::Node;
 use crate::output::Refusal;
 use crate::record::{self, Record};
 
-/// What an agent says of its GPUs now. A host that calls itself unfit is drained, once for each new cause: an admin
-/// who opens it again is not contradicted by the same words.
+/// Applies an agent's report of its GPUs. A host that reports itself as unfit is drained, once for each new cause: if
+/// an admin opens it again, the same report does not drain it again.
 pub(crate) fn take_gpu_states(ctx: &mut Context, name: &NodeName, states: GpuStates) {
     let Some(node) = ctx.state().node(name).filter(|node| node.gpus != states) else {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn take_gpu_states(ctx: &mut Context, name: &NodeName, states: GpuSta
     }
 }
 
-/// Closes GPUs of a node by hand.
+/// Cordons GPUs of a node for an admin.
 pub(crate) fn cordon_gpus(
     ctx: &mut Context,
     name: &NodeName,
@@ -61,7 +61,7 @@ pub(crate) fn cordon_gpus(
     Ok(())
 }
 
-/// Opens them again. Those that their host calls unfit it is to check, and tells what it finds.
+/// Uncordons GPUs. The host checks those that it reported as unfit, and reports the result.
 pub(crate) fn uncordon_gpus(
     ctx: &mut Context,
     name: &NodeName,
@@ -89,17 +89,17 @@ pub(crate) fn uncordon_gpus(
     Ok(())
 }
 
-/// The GPUs that an admin means: by the driver's index, by UUID, or by the UUID of the GPU that they are instances of.
-/// One that is closed or unfit can be named by UUID while its host does not list it.
+/// The GPUs that an admin selects: by the driver's index, by UUID, or by the UUID of the GPU that they are instances
+/// of. A cordoned or unfit GPU can be named by UUID while its host does not list it.
 fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<String>, Refusal> {
-    let there = node.into_iter().flat_map(|node| &node.inventory.gpus);
+    let listed = node.into_iter().flat_map(|node| &node.inventory.gpus);
     let meant = |gpu: &&Gpu| {
         let parent = gpu.mig.as_ref().map(|mig| mig.parent.as_str());
         gpu.uuid == selector
             || parent == Some(selector)
             || selector.parse().is_ok_and(|index: u32| gpu.index == index)
     };
-    let mut gpus: Vec<String> = there
+    let mut gpus: Vec<String> = listed
         .clone()
         .filter(meant)
         .map(|g| g.uuid.clone())
@@ -112,14 +112,14 @@ fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<St
         return Err(Refusal::UnknownGpu {
             node: name.clone(),
             gpu: selector.to_string(),
-            known: there.map(|gpu| gpu.uuid.clone()).collect(),
+            known: listed.map(|gpu| gpu.uuid.clone()).collect(),
         });
     }
     Ok(gpus)
 }
 
 impl Node {
-    /// Why a GPU of it is granted to nobody, as text; `None` if it is fit.
+    /// The reason why a GPU of the node is not granted, as text; `None` if it is fit.
     pub fn unfit(&self, gpu: &str) -> Option<String> {
         let by_hand = self.gpu_cordons.get(gpu);
         let by_hand = by_hand.map(|cordon| match cordon.reason.as_str() {
@@ -129,12 +129,12 @@ impl Node {
         by_hand.or_else(|| self.gpus.faults.get(gpu).map(ToString::to_string))
     }
 
-    /// Whether a GPU of it may be granted.
+    /// Whether a GPU of the node may be granted.
     pub fn is_fit(&self, gpu: &str) -> bool {
         !self.gpu_cordons.contains_key(gpu) && !self.gpus.faults.contains_key(gpu)
     }
 
-    /// The GPUs that are granted to nobody, by index, with why.
+    /// The GPUs of the node that are not granted, by index, with the reason.
     pub fn unfit_gpus(&self) -> BTreeMap<(u32, &str), String> {
         let gpus = self.inventory.gpus.iter();
         gpus.filter_map(|gpu| Some(((gpu.index, gpu.uuid.as_str()), self.unfit(&gpu.uuid)?)))

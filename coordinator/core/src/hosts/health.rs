@@ -12,17 +12,17 @@ use sluice_common::id::NodeName;
 use crate::context::Context;
 use crate::record::Record;
 
-/// How a reason begins that is this room's.
+/// Start of the reasons that this module writes.
 const OWN: &str = "closed by its health check: ";
 
-/// A host says how it is.
+/// Handles a report of a host's health.
 pub(crate) fn on_health(ctx: &mut Context, name: &NodeName, health: HostHealth) {
     let Some(node) = ctx.state().node(name) else {
         return;
     };
     let cordon = node.cordon.as_ref();
     let is_own = |reason: &str| reason.starts_with(OWN);
-    // One that is drained as well an admin has had a hand in.
+    // An admin has changed a cordon that is also a drain.
     let closed_here = cordon.is_some_and(|c| is_own(&c.reason) && c.drain.is_none());
     let node = name.clone();
     match health {

@@ -20,8 +20,8 @@ pub(crate) fn label(ctx: &mut Context, name: &NodeName, labels: Labels) -> Resul
     let labels = changes(node, labels);
     let (set, removed): (Labels, Labels) =
         labels.into_iter().partition(|(_, value)| value.is_some());
-    let kept = node.labels_set.keys();
-    let count = kept.filter(|key| !set.contains_key(*key)).count() + set.len();
+    let others = node.labels_set.keys();
+    let count = others.filter(|key| !set.contains_key(*key)).count() + set.len();
     if !set.is_empty() && count > MAX_NODE_LABELS {
         return Err(Refusal::TooManyLabels {
             node: name.clone(),
@@ -40,7 +40,7 @@ pub(crate) fn label(ctx: &mut Context, name: &NodeName, labels: Labels) -> Resul
     Ok(())
 }
 
-/// Those of the labels that are not so already.
+/// The labels that differ from the current ones.
 pub(crate) fn changes(node: &Node, labels: Labels) -> Labels {
     let labels = labels.into_iter();
     let changed = labels.filter(|(key, value)| match (node.labels_set.get(key), value) {
@@ -51,12 +51,12 @@ pub(crate) fn changes(node: &Node, labels: Labels) -> Labels {
     changed.collect()
 }
 
-/// Gives a node the labels of the token by which it joined.
+/// Sets the labels of the token by which a node joined.
 pub(crate) fn label_as_joined(ctx: &mut Context, node: &NodeName) {
     let access = ctx.state().admission().accesses().get(node);
     let labels = access.map(|access| access.labels.clone());
     let labels = labels.into_iter().flatten();
     let labels = labels.map(|(key, value)| (key, Some(value))).collect();
-    // Beyond the most that a node may have it gets none of them, and is let in all the same.
+    // A node that would get too many labels gets none of them, and is admitted all the same.
     let _as_many_as_fit = label(ctx, node, labels);
 }

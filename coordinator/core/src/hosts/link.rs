@@ -14,7 +14,7 @@ use crate::input::{SessionId, TimerKey};
 use crate::model::node::Node;
 use crate::record::Record;
 
-/// A sign of life. Whether it came by the connection that counts.
+/// Handles a sign of life. Returns whether it came by the connection in use.
 pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -> bool {
     let now = ctx.now();
     let Some(contact) = ctx.contact_mut(node) else {
@@ -27,7 +27,8 @@ pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -
     contact.silent_since = now;
     let is_deaf = contact.delivery.is_deaf();
     match ctx.state().node(node).map(|node| node.state) {
-        // Hearing us again is a change too: it may say with each heartbeat that it does, and that it does not.
+        // Hearing our messages again is a change too: a host may report with each heartbeat that it does, or does
+        // not.
         Some(NodeState::Unreachable | NodeState::Lost) if !is_deaf && may_change(ctx, node) => {
             charge(ctx, node);
             stop_strays(ctx, node);
@@ -39,7 +40,7 @@ pub(crate) fn on_heard(ctx: &mut Context, session: SessionId, node: &NodeName) -
     true
 }
 
-/// A linked node that is heard and hears us is ready; or reconciling while it holds what it should not; or
+/// Updates the state of a connected node that is heard and hears us: ready; or reconciling while it holds strays; or
 /// unsupervised, if it can neither start nor stop anything.
 pub(crate) fn settle_node(ctx: &mut Context, node: &NodeName) {
     let contact = ctx.contact(node);
@@ -61,8 +62,8 @@ pub(crate) fn settle_node(ctx: &mut Context, node: &NodeName) {
 }
 
 pub(crate) fn call_unsupervised(ctx: &mut Context, name: &NodeName, why: String) {
-    let said = |node: &Node| node.unsupervised.as_deref() == Some(&why);
-    if ctx.state().node(name).is_some_and(|node| !said(node)) {
+    let is_same = |node: &Node| node.unsupervised.as_deref() == Some(&why);
+    if ctx.state().node(name).is_some_and(|node| !is_same(node)) {
         let node = name.clone();
         ctx.record(Record::NodeUnsupervised { node, why });
     }
@@ -89,13 +90,13 @@ pub(crate) fn call_unreachable(ctx: &mut Context, node: &NodeName) {
     }
 }
 
-/// Wakes us when a node that is heard now has been silent for as long as makes it unreachable.
+/// Sets the timer for the time at which a node's silence makes it unreachable.
 pub(crate) fn watch(ctx: &mut Context, node: &NodeName) {
     let at = ctx.now() + ctx.settings().unreachable_after;
     ctx.set_timer(TimerKey::NodeSilence(node.clone()), at);
 }
 
-/// When a node is declared lost, if it is not heard before.
+/// Time at which a node is declared lost, if it stays silent.
 pub(crate) fn lost_at(ctx: &Context, node: &NodeName) -> Option<Time> {
     let contact = ctx.contact(node)?;
     Some(lost_at_after(ctx, contact.silent_since))
@@ -105,7 +106,7 @@ pub(crate) fn lost_at_after(ctx: &Context, silent_since: Time) -> Time {
     (silent_since + ctx.settings().lost_after).max(ctx.state().no_loss_before())
 }
 
-/// Counts a change of a host.
+/// Takes a token from the node's bucket for a change.
 pub(crate) fn charge(ctx: &mut Context, name: &NodeName) {
     let now = ctx.now();
     if let Some(contact) = ctx.contact_mut(name) {
@@ -119,7 +120,7 @@ pub(crate) fn may_change(ctx: &Context, name: &NodeName) -> bool {
     contact.is_some_and(|contact| contact.change_rate.next_at() <= ctx.now())
 }
 
-/// One that is silent is settled when it is heard.
+/// Updates the state of a node, unless it is silent: then its next message does.
 pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
     let state = ctx.state().node(node).map(|node| node.state);
     if let Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) = state {
@@ -127,7 +128,7 @@ pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
     }
 }
 
-/// Cuts the link that a node has, if it has one.
+/// Cuts the connection of a node, if it has one.
 pub(crate) fn cut(ctx: &mut Context, node: &NodeName, why: &str) {
     let contact = ctx.contact(node);
     if let Some(session) = contact.and_then(|contact| contact.session) {

@@ -6,10 +6,10 @@ use sluice_reasons::HelloRefusal;
 
 use crate::context::Context;
 
-/// A new boot of a node is taken for the end of everything that ran on it, and one connection of a node takes the
-/// place of another: so neither must come from a copy of the host. While the first is heard it stays; a host that was
-/// booted again has fallen silent before. When it is not heard, another machine is let in only once the first is
-/// lost: until then what runs there may run on.
+/// Refuses a second host under the name of a node. A new boot of a node ends everything that ran on it, and one
+/// connection of a node replaces another, so neither may come from a copy of the host. While the first is heard it
+/// stays, because a rebooted host falls silent before. When it is silent, another machine is admitted only once the
+/// first is lost: its steps may run until then.
 pub(crate) fn check_name_conflict(ctx: &Context, hello: &Hello) -> Result<(), HelloRefusal> {
     let (node, after) = (&hello.node, ctx.settings().unreachable_after);
     let Some(known) = ctx.state().node(node) else {

@@ -7,7 +7,7 @@ use sluice_common::id::NodeName;
 use crate::context::Context;
 use crate::record::Record;
 
-/// Whoever is refused dials again and again: the first refusal after a welcome is an event.
+/// Records the first refusal after a welcome. A refused host dials again and again.
 pub(crate) fn note_refusal(ctx: &mut Context, node: &NodeName, message: &str) {
     let contact = ctx.contact_mut(node);
     let Some(contact) = contact.filter(|contact| !contact.refused) else {

@@ -1,4 +1,4 @@
-//! Stores what a host reports of itself if it is new.
+//! Stores the reports of a host if they are new.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,8 +14,7 @@ use crate::context::Context;
 use crate::model::node::Node;
 use crate::record::{NodeReported, Record};
 
-/// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
-/// GPUs.
+/// Stores what is new in a hello about the node. Returns the parts about attempts and the fitness of GPUs.
 pub(crate) fn report_node(
     ctx: &mut Context,
     hello: Hello,
@@ -61,7 +60,7 @@ fn report(ctx: &mut Context, reported: NodeReported) {
     }
 }
 
-/// Whether a report says nothing new.
+/// Whether a report contains nothing new.
 fn is_reported(ctx: &Context, it: &NodeReported) -> bool {
     ctx.state().node(&it.node).is_some_and(|node| {
         it.pool_of_config.as_ref() == Some(node.configured_pool())
@@ -89,7 +88,7 @@ pub(crate) fn on_labels(ctx: &mut Context, node: &NodeName, labels: BTreeMap<Str
     }
 }
 
-/// What is known of a node, but for what has changed of it.
+/// The known report of a node, without the parts that have changed.
 fn reported(
     node: &NodeName,
     known: &Node,
@@ -108,7 +107,7 @@ fn reported(
     }
 }
 
-/// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.
+/// Removes repeated GPUs, because GPUs are granted by UUID. The first entry counts, and a note informs the admin.
 fn each_gpu_once(mut inventory: Inventory) -> Inventory {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut notes = Vec::new();
@@ -128,15 +127,15 @@ fn each_gpu_once(mut inventory: Inventory) -> Inventory {
     inventory
 }
 
-/// The note on a host that changes more often than is taken in.
+/// The note on a host that changes too often.
 pub const HELD_BACK: &str = "it says so often that it has changed that the coordinator takes in one change every 2s, and the \
                              latest one at last: look at what changes in its events, labels, GPUs, health check or supervisor";
 
-/// What stands in the inventory of a host that is held back, beside what it says itself.
+/// Adds the note to the inventory of a host that is held back.
 pub(crate) fn with_note(ctx: &Context, name: &NodeName, mut inventory: Inventory) -> Inventory {
     inventory.notes.retain(|note| note != HELD_BACK);
     let contact = ctx.contact(name);
-    if contact.is_some_and(|contact| contact.change_rate.told) {
+    if contact.is_some_and(|contact| contact.change_rate.is_noted) {
         inventory.notes.push(String::from(HELD_BACK));
     }
     inventory

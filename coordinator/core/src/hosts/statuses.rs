@@ -1,4 +1,4 @@
-//! Applies the attempt statuses that hosts report. A status says how far an attempt is now: it implies all stages
+//! Applies the attempt statuses that hosts report. A status tells how far an attempt is now: it implies all stages
 //! before, a repeat is harmless, and it never takes an attempt back.
 //!
 //! An attempt is *live on* a node while it holds resources there; any other attempt that the host holds is a stray
@@ -25,7 +25,7 @@ use crate::model::step::PartPhase;
 use crate::recovery::warrants::{ask_for_warrant, may_be_adopted};
 use crate::recovery::{follow_suspension, lose_track};
 
-/// Settles what a hello lists, and what it does not list.
+/// Settles the attempts that a hello lists, and those that it does not list.
 pub(crate) fn reconcile(
     ctx: &mut Context,
     node: &NodeName,
@@ -34,7 +34,7 @@ pub(crate) fn reconcile(
 ) {
     let listed: BTreeSet<AttemptId> = statuses.iter().map(|s| s.attempt.clone()).collect();
     if ctx.state().recovery().is_some() {
-        // What holds nothing there any more goes first: others may have its GPUs.
+        // Missing attempts go first, because others may have their GPUs.
         miss(ctx, node, &listed, rebooted);
         let (running, idle) = statuses.into_iter().partition(|s| holds_gpus(&s.phase));
         let (running, idle): (Vec<_>, Vec<_>) = (running, idle);
@@ -48,7 +48,7 @@ pub(crate) fn reconcile(
     miss(ctx, node, &listed, rebooted);
 }
 
-/// Takes in a status that shows what its host missed.
+/// Applies a status from a hello, and repeats the orders that its host missed.
 pub(crate) fn take_listed(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
     let id = status.attempt.clone();
     let is_frozen = matches!(
@@ -71,7 +71,7 @@ pub(crate) fn take_listed(ctx: &mut Context, node: &NodeName, status: AttemptSta
     }
 }
 
-/// Settles what is live on a node that does not list it.
+/// Settles live attempts on a node that does not list them.
 fn miss(ctx: &mut Context, node: &NodeName, listed: &BTreeSet<AttemptId>, rebooted: bool) {
     let held: Vec<AttemptId> = ctx.state().attempts_on(node).cloned().collect();
     for attempt in held.iter().filter(|attempt| !listed.contains(attempt)) {
@@ -79,13 +79,13 @@ fn miss(ctx: &mut Context, node: &NodeName, listed: &BTreeSet<AttemptId>, reboot
     }
 }
 
-/// An attempt that is live on a node which does not know it.
+/// Settles one live attempt that its node does not list.
 fn on_missing(ctx: &mut Context, node: &NodeName, id: &AttemptId, rebooted: bool) {
     let Some((_, attempt, part)) = live_on(ctx, node, id) else {
         return;
     };
-    // A host lists whatever it has begun, so one that was not seen running has not: the order was lost with an
-    // agent, be it before or after that agent had acknowledged it.
+    // A host lists whatever it has begun, so an attempt that was not seen running has not begun: the order was lost
+    // with an agent, before or after that agent acknowledged it.
     let unbegun = part.phase <= PartPhase::Starting && attempt.stopping.is_none();
     if part.phase == PartPhase::Ended {
         record_released(ctx, node, id);
@@ -100,7 +100,7 @@ fn on_missing(ctx: &mut Context, node: &NodeName, id: &AttemptId, rebooted: bool
     }
 }
 
-/// Takes a status in. Whoever calls settles the node afterwards.
+/// Applies a status. The caller settles the node afterwards.
 pub(crate) fn take_status(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
     if live_on(ctx, node, &status.attempt).is_some() {
         follow(ctx, node, status);
@@ -147,7 +147,7 @@ fn follow(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
     }
 }
 
-/// Whether an attempt in this phase may have the GPUs that it was given.
+/// Whether an attempt in this phase may hold its GPUs.
 fn holds_gpus(phase: &AttemptPhase) -> bool {
     match phase {
         AttemptPhase::Starting

@@ -10,7 +10,7 @@ use sluice_common::access::{ApiToken, BindingSpec, RoleGrant, RoleSpec, built_in
 use sluice_common::id::{BindingName, RoleName, TokenName};
 use sluice_common::time::Time;
 
-/// What is kept.
+/// Roles, bindings and API tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
@@ -18,52 +18,51 @@ pub struct Access {
     pub roles: BTreeMap<RoleName, Versioned<RoleSpec>>,
     /// Bindings, by name.
     pub bindings: BTreeMap<BindingName, Versioned<BindingSpec>>,
-    /// API tokens, by name; those that have expired too, until a caller revokes them.
+    /// API tokens, by name; also expired ones, until a caller revokes them.
     pub tokens: BTreeMap<TokenName, StoredToken>,
 }
 
-/// A document, and since when it is as it is.
+/// A document with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
-    /// As it was written.
+    /// The document as it was written.
     pub terms: T,
-    /// The number of the record that set it last.
+    /// Number of the record that set it last.
     pub version: u64,
 }
 
-/// An API token that is kept.
+/// An API token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredToken {
     #[serde(flatten)]
     pub token: ApiToken,
-    /// When it was made.
     pub created_at: Time,
 }
 
-/// What changes of who may do what: the wish and the fact are of one shape.
+/// A change of roles, bindings or API tokens: both the request and the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum AccessChange {
-    /// A role is this and no other.
+    /// A role was set.
     RolePut { role: RoleName, terms: RoleSpec },
-    /// There is no such role.
+    /// A role was deleted.
     RoleDeleted { role: RoleName },
-    /// A binding is this and no other.
+    /// A binding was set.
     BindingPut {
         binding: BindingName,
         terms: BindingSpec,
     },
-    /// There is no such binding.
+    /// A binding was deleted.
     BindingDeleted { binding: BindingName },
-    /// A program may call by this token.
+    /// An API token was made.
     ApiTokenCreated { token: TokenName, terms: ApiToken },
-    /// Nobody may call by this token any more.
+    /// An API token was revoked.
     ApiTokenRevoked { token: TokenName },
 }
 
 impl AccessChange {
-    /// What it changes, as messages call it.
+    /// The name of the changed object in messages.
     pub fn about(&self) -> String {
         match self {
             AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
@@ -79,18 +78,22 @@ impl AccessChange {
 }
 
 impl Access {
-    /// Whether there is nothing of it.
+    /// Whether there are no roles, bindings and tokens.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What a role is: one that a caller wrote, or one that is always there.
-    pub fn role(&self, role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleSpec> {
+    /// The contents of a role: one that a caller wrote, or a built-in one.
+    pub fn role(
+        &self,
+        role: &RoleName,
+        pool_exists: impl FnOnce(&str) -> bool,
+    ) -> Option<RoleSpec> {
         let written = self.roles.get(role).map(|it| it.terms.clone());
-        written.or_else(|| built_in_role(role, there))
+        written.or_else(|| built_in_role(role, pool_exists))
     }
 
-    /// Makes a fact of a change; `false` where it does not fit.
+    /// Applies a change; `false` if it does not fit.
     pub(crate) fn fold(&mut self, at: Time, seq: u64, change: &AccessChange) -> bool {
         let version = seq;
         match change.clone() {
@@ -105,17 +108,17 @@ impl Access {
             }
             AccessChange::BindingDeleted { binding } => self.bindings.remove(&binding).is_some(),
             AccessChange::ApiTokenCreated { token, terms } => {
-                let kept = StoredToken {
+                let stored = StoredToken {
                     token: terms,
                     created_at: at,
                 };
-                self.tokens.insert(token, kept).is_none()
+                self.tokens.insert(token, stored).is_none()
             }
             AccessChange::ApiTokenRevoked { token } => self.tokens.remove(&token).is_some(),
         }
     }
 
-    /// Who gives the role to a caller: the first token or binding that names it.
+    /// The first token or binding that gives the role to a caller.
     pub(crate) fn giver_of(&self, role: &RoleName) -> Option<String> {
         let names = |grants: &[RoleGrant]| grants.iter().any(|grant| grant.role == *role);
         let token = self.tokens.iter().find(|(_, it)| names(&it.token.grants));

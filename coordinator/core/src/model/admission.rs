@@ -9,80 +9,77 @@ use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::time::Time;
 
-/// Most tokens that are remembered. Beyond them those that let nobody in any more are dropped, the oldest first.
+/// Most join tokens that are remembered. Beyond it the oldest that admit nobody any more are dropped.
 pub const MAX_JOIN_TOKENS: usize = 1000;
 
-/// Refusals of one token that are recorded; whoever knows an old secret must not fill the log.
+/// Most refusals of one token that are recorded, so that nobody with an old secret can fill the log.
 pub(crate) const MAX_REFUSALS: u32 = 100;
 
-/// All of it.
+/// Join tokens, and the access of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     tokens: BTreeMap<JoinTokenId, JoinToken>,
     access: BTreeMap<NodeName, NodeAccess>,
 }
 
+/// A token by which hosts join, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
     pub id: JoinTokenId,
-    /// What its secret hashes to.
+    /// Hash of the secret.
     pub hash: SecretHash,
-    /// The pool that it lets into; `None` leaves it to the config of each host.
+    /// The pool that hosts join; `None` leaves it to the config of each host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// The only node that it lets in; `None` is any.
+    /// The only node that may join; `None` allows any.
     pub node: Option<NodeName>,
-    /// What the nodes are labelled with.
+    /// Labels of the nodes that join.
     pub labels: BTreeMap<LabelKey, LabelValue>,
-    /// Number of hosts it lets in.
+    /// Number of hosts that may join.
     pub uses: u32,
-    /// When it was made.
     pub made_at: Time,
-    /// Time until which it lets in.
     pub expires_at: Time,
-    /// When an admin took it back.
     pub revoked_at: Option<Time>,
-    /// Whom it has let in, by the key that each made for itself.
+    /// Hosts that have joined by the token, by the key that each made.
     pub used: BTreeMap<Fingerprint, TokenUse>,
-    /// Number of times it was shown in vain, as far as that was recorded.
+    /// Number of recorded refusals.
     pub refusals: u32,
 }
 
-/// One host that a token has let in.
+/// One host that has joined by a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUse {
-    /// The name that it was given.
     pub node: NodeName,
-    /// The generation of its access.
+    /// Generation of its access.
     pub generation: Generation,
 }
 
-/// What is known of a node's access. It outlives the node.
+/// The access of a node. Outlives the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAccess {
-    /// Certificates of earlier generations open nothing.
+    /// Lowest generation of certificates that admit the node.
     pub generation: Generation,
     /// Whether a host has joined under this name whose access has not ended.
     pub admitted: bool,
-    /// What it is labelled with when it is linked first.
+    /// Labels that the node gets when it connects first.
     pub labels: BTreeMap<LabelKey, LabelValue>,
 }
 
-/// How a token stands.
+/// The status of a join token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
-    /// The token lets hosts in.
+    /// The token admits hosts.
     Open,
-    /// The token has let in as many as it may.
+    /// The token has admitted as many hosts as it may.
     UsedUp,
-    /// The time is over.
+    /// The token has expired.
     Expired,
-    /// An admin has taken it back.
+    /// An admin has revoked the token.
     Revoked,
 }
 
 impl JoinToken {
-    /// How it stands at `now`.
+    /// The status at `now`.
     pub fn standing(&self, now: Time) -> TokenStatus {
         if self.revoked_at.is_some() {
             TokenStatus::Revoked
@@ -102,24 +99,24 @@ impl Admission {
         &self.tokens
     }
 
-    /// The token whose secret hashes to this.
+    /// The token whose secret has this hash.
     pub fn by_hash(&self, hash: &SecretHash) -> Option<&JoinToken> {
         self.tokens.values().find(|token| token.hash == *hash)
     }
 
-    /// What is known of each node's access, by name.
+    /// The access of each node, by name.
     pub fn accesses(&self) -> &BTreeMap<NodeName, NodeAccess> {
         &self.access
     }
 
-    /// The generation below which certificates of a node open nothing.
+    /// The lowest generation of certificates that admit a node.
     pub fn generation(&self, node: &NodeName) -> Generation {
         self.access
             .get(node)
             .map_or(Generation::default(), |access| access.generation)
     }
 
-    /// Whether one more token can be kept at `now`.
+    /// Whether one more token can be stored at `now`.
     pub fn has_room(&self, now: Time) -> bool {
         self.tokens.len() < MAX_JOIN_TOKENS || self.oldest_closed(now).is_some()
     }
@@ -142,7 +139,7 @@ impl Admission {
         self.access.entry(node.clone()).or_default()
     }
 
-    /// Makes room for one more where there is none.
+    /// Drops old tokens if there is no space for another.
     pub(crate) fn make_room(&mut self, now: Time) {
         if self.tokens.len() >= MAX_JOIN_TOKENS
             && let Some(oldest) = self.oldest_closed(now)

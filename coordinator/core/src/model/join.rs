@@ -3,20 +3,20 @@
 use sluice_common::credential::{Fingerprint, NodeClaim, SecretHash};
 use sluice_common::id::{NodeName, PoolName};
 
-/// A host that shows the secret of a token.
+/// A host that shows the secret of a join token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinApplication {
-    /// What the secret hashes to.
+    /// Hash of the secret.
     pub hash: SecretHash,
-    /// The name that it wants to have.
+    /// The wanted name.
     pub node: NodeName,
-    /// The pool that its config names, if it names one.
+    /// The pool in its config, if any.
     pub pool: Option<PoolName>,
-    /// The key that it made for itself.
+    /// The key that it made.
     pub key: Fingerprint,
 }
 
-/// A host that is let in: its certificate is to say this.
+/// A host that has joined: the contents of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     pub node: NodeName,

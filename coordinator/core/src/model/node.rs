@@ -13,116 +13,112 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
+/// A host with its resources, labels and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub name: NodeName,
-    /// The pool that it is in: the one that it joined first, or the one that an admin moved it to since.
+    /// The pool that it joined first, or that an admin moved it to since.
     pub pool: PoolName,
-    /// The pool that its config names, or else its certificate, if that is another. It changes nothing.
+    /// The pool of its config, or else of its certificate, if that is another. For information only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_of_config: Option<PoolName>,
-    /// From its config. Those that count are told by [`Node::labels_in_force`].
+    /// Labels of its config. [`Node::labels_in_force`] has those that count.
     pub labels: BTreeMap<String, String>,
-    /// Where the other hosts of a gang reach it; empty for its name.
+    /// Address for the other hosts of a gang; empty for its name.
     #[serde(default)]
     pub address: String,
     /// Version of its agent.
     pub version: String,
     pub boot_id: BootId,
-    /// What it has. Each GPU is listed once.
+    /// Resources of the node. Each GPU is listed once.
     pub inventory: Inventory,
-    /// How it stands. It gets work only while it is [`NodeState::Ready`].
+    /// State. The node gets work only while it is [`NodeState::Ready`].
     pub state: NodeState,
-    /// Time since which it stands so.
     pub state_since: Time,
-    /// Why its supervisor does not answer, in its agent's words, while it is [`NodeState::Unsupervised`].
+    /// The agent's reason why the supervisor does not answer, while the state is [`NodeState::Unsupervised`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupervised: Option<String>,
-    /// When it joined first.
     pub joined_at: Time,
-    /// How an admin closed it to new work, if one did.
+    /// The cordon of an admin, if any.
     #[serde(default)]
     pub cordon: Option<Cordon>,
-    /// Labels that an admin set, which win over those of its config; `None` takes one of those away.
+    /// Labels that an admin set, which override those of its config; `None` removes a label of the config.
     #[serde(default)]
     pub labels_set: BTreeMap<LabelKey, Option<LabelValue>>,
-    /// Whether it is to be forgotten once it is lost. It is kept where it is heard again before.
+    /// Whether it is deleted when it is lost. It is kept if it is heard again before.
     #[serde(default)]
     pub leaving: bool,
-    /// Which of its GPUs its agent calls unfit, and whether the host is.
+    /// Unfit GPUs by the agent's report, and whether the host is unfit.
     #[serde(default)]
     pub gpus: GpuStates,
-    /// Which of its GPUs an admin closed, by UUID. One that the host no longer lists stays closed.
+    /// GPUs that an admin cordoned, by UUID. A GPU that the host no longer lists stays cordoned.
     #[serde(default)]
     pub gpu_cordons: BTreeMap<String, GpuCordon>,
 }
 
-/// How a GPU was closed to new work by an admin.
+/// The cordon of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuCordon {
-    /// Text of the admin; empty where none were given.
+    /// Text of the admin, or empty.
     pub reason: String,
-    /// Time since which it is closed.
     pub since: Time,
 }
 
-/// How a node was closed to new work by an admin. What runs there goes on, unless it is drained too.
+/// The cordon of a node: it gets no new work. Running steps go on, unless it is also drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cordon {
-    /// Text of the admin; empty where none were given.
+    /// Text of the admin, or empty.
     pub reason: String,
-    /// Time since which it is closed.
     pub since: Time,
-    /// Whether it is also to become empty.
+    /// The drain, if the node is to become empty.
     pub drain: Option<Drain>,
-    /// Where it is to be as soon as it is empty.
+    /// The move that follows as soon as it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves: Option<PoolMove>,
 }
 
-/// Where a node is to be.
+/// A requested move of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolMove {
-    /// In which pool.
+    /// The new pool.
     pub pool: PoolName,
-    /// Whether it is open there: it was before it was to move.
+    /// Whether it is open there, because it was open before.
     pub opens: bool,
 }
 
-/// How a node is to become empty: what is preemptible is stopped at once, the rest may end by itself.
+/// A drain: preemptible steps are stopped at once, the others may end by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// When the rest is stopped too; without it that may take as long as it takes.
+    /// Time at which the others are stopped too; `None` for never.
     pub deadline: Option<Time>,
-    /// Time since which it is empty.
     #[serde(default)]
     pub empty_since: Option<Time>,
 }
 
 impl Node {
-    /// Whether it is heard and nobody has closed it. Whether it gets new work depends on its pool as well: see
+    /// Whether it is heard and not cordoned. Whether it gets new work depends on its pool as well: see
     /// [`State::takes_work`](crate::State::takes_work).
     pub fn is_open(&self) -> bool {
         self.state == NodeState::Ready && self.cordon.is_none() && !self.leaving
     }
 
-    /// How it is to become empty, if it is.
+    /// The drain, if the node is drained.
     pub fn drain(&self) -> Option<Drain> {
         self.cordon.as_ref()?.drain
     }
 
-    /// The pool that it is to be in as soon as it is empty, where an admin wants it in another.
+    /// The pool that it moves to as soon as it is empty, if an admin has requested a move.
     pub fn moves_to(&self) -> Option<&PoolName> {
         let moves = self.cordon.as_ref()?.moves.as_ref()?;
         Some(&moves.pool)
     }
 
-    /// The pool that its config names, or else its certificate.
+    /// The pool of its config, or else of its certificate.
     pub fn configured_pool(&self) -> &PoolName {
         self.pool_of_config.as_ref().unwrap_or(&self.pool)
     }
 
-    /// The labels: those of its config, and over them those that an admin set.
+    /// The labels in force: those of its config, overridden by those that an admin set.
     pub fn labels_in_force(&self) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
         for (key, value) in &self.labels_set {
@@ -134,8 +130,7 @@ impl Node {
         labels
     }
 
-    /// The labels of its config that do not count, as its config has them: an admin set them otherwise, or took them
-    /// away.
+    /// The labels of its config that an admin has overridden or removed, with the values of the config.
     pub fn labels_overridden(&self) -> BTreeMap<String, String> {
         let in_force = self.labels_in_force();
         let config = self.labels.iter();
@@ -143,7 +138,7 @@ impl Node {
         others.map(|(k, v)| (k.clone(), v.clone())).collect()
     }
 
-    /// What selectors check; `labels` are those in force.
+    /// The host as selectors see it; `labels` are those in force.
     pub fn as_host<'a>(&'a self, labels: &'a Labels) -> HostLabels<'a> {
         HostLabels {
             name: &self.name,
@@ -153,12 +148,12 @@ impl Node {
         }
     }
 
-    /// What steps may ask of it, in resources of the resource keys.
+    /// Amounts that steps may ask for.
     pub fn capacity(&self) -> Amounts {
         self.inventory.capacity()
     }
 
-    /// Where the other hosts of a gang reach it.
+    /// Address for the other hosts of a gang.
     pub fn address(&self) -> &str {
         match self.address.as_str() {
             "" => self.name.as_str(),

@@ -15,23 +15,24 @@ use sluice_scheduler::PoolTerms;
 use crate::model::node::Node;
 use crate::record::stored_spec::StoredPoolSpec;
 
+/// A pool of hosts with its terms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: PoolName,
-    /// What an admin decided. Its platforms are apart, each with its version.
+    /// Terms that an admin set. Platforms are apart, each with its version.
     #[serde(flatten, with = "StoredPoolSpec")]
     pub spec: PoolSpec,
-    /// The number of the record that set these terms last.
+    /// Number of the record that set these terms last.
     #[serde(default)]
     pub version: u64,
-    /// The number of the record that made it. What was submitted before was not judged by its rules and does not run in
-    /// it. 0 in snapshots of before this was kept.
+    /// Number of the record that made it. Steps submitted before were not judged by its rules and do not run in it. 0
+    /// in snapshots of releases without this field.
     #[serde(default)]
     pub made: u64,
-    /// Who may use it, and how.
+    /// Policies by subject.
     #[serde(default)]
     pub policies: BTreeMap<Subject, BoundPolicy>,
-    /// The platforms that it declares.
+    /// Declared platforms by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub platforms: BTreeMap<PlatformName, DeclaredPlatform>,
 }
@@ -40,7 +41,7 @@ pub struct Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredPlatform {
     pub terms: PlatformSpec,
-    /// The number of the record that set them last.
+    /// Number of the record that set it last.
     pub version: u64,
 }
 
@@ -48,19 +49,19 @@ pub struct DeclaredPlatform {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundPolicy {
     pub policy: PolicySpec,
-    /// The number of the record that set them last.
+    /// Number of the record that set it last.
     pub version: u64,
 }
 
 impl Pool {
-    /// The platforms that it declares.
+    /// The declared platforms.
     pub fn declared(&self) -> PlatformSpecs {
         let platforms = self.platforms.iter();
         let terms = platforms.map(|(name, platform)| (name.clone(), platform.terms.clone()));
         terms.collect()
     }
 
-    /// How it stands for whoever submits to it; `hosts` are its nodes.
+    /// The status of the pool for submitters; `hosts` are its nodes.
     pub fn status<'a>(&self, mut hosts: impl Iterator<Item = &'a Node>) -> PoolStatus {
         if self.spec.maintenance.is_some() {
             return PoolStatus::Maintenance;

@@ -13,37 +13,37 @@ use crate::model::cluster::Route;
 use crate::model::placement::Placement;
 use crate::model::template::Provenance;
 
-/// Why hosts may run what the store does not know.
+/// The reason why hosts may run attempts that the store does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryCause {
-    /// The store was put back from a backup.
+    /// The store was restored from a backup.
     Restored,
-    /// The store was lost: this one is new, and the cluster is not.
+    /// The store was lost and made anew; the cluster is older.
     StoreLost,
-    /// A host has obeyed a later coordinator than this store knows of.
+    /// A host has obeyed a later coordinator than this store knows.
     LaterEpoch,
 }
 
-/// How a recovery came to its end.
+/// The way in which a recovery ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RecoveryEnd {
-    /// Every host has told what it runs, or what it ran has stopped.
+    /// Every host has reported what it runs, or its attempts have stopped.
     Complete,
     /// An admin did not wait for that.
     Ordered,
 }
 
-/// A point in the log: what was granted up to it is known.
+/// A point in the log: grants up to it are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogPoint {
-    /// The epoch that wrote there, its counter alone.
+    /// Counter of the epoch that wrote there.
     pub epoch: u64,
-    /// The number of the record.
+    /// Number of the record.
     pub seq: u64,
 }
 
@@ -52,29 +52,32 @@ pub struct LogPoint {
 pub struct Recovery {
     pub why: RecoveryCause,
     pub since: Time,
-    /// Up to where the store knows what was granted.
+    /// Last position in the log of which the store knows all grants.
     pub known: LogPoint,
 }
 
-/// All that must be known of an attempt to go on with it: its host keeps it and shows it when it is asked.
+/// Everything that the coordinator needs to adopt an attempt. The host keeps it and shows it when it is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warrant {
-    /// Where the log stood when the host was told.
+    /// Position in the log when the host was told.
     pub told_at: LogPoint,
-    /// When the step was accepted.
     pub submitted_at: Time,
     pub spec: StepSpec,
-    /// Pools whose rules did not let it in.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub barred: BTreeSet<PoolName>,
-    /// Where the cluster's defaults sent it.
-    #[serde(default, skip_serializing_if = "Route::is_empty")]
-    pub home: Route,
-    /// What templates lay under it.
-    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
-    pub grounds: Provenance,
-    /// How many of its retries were used up.
+    /// Pools whose rules excluded it.
+    #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub excluded_pools: BTreeSet<PoolName>,
+    /// Route by the cluster's defaults.
+    #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
+    pub route: Route,
+    /// Templates under it.
+    #[serde(
+        rename = "grounds",
+        default,
+        skip_serializing_if = "Provenance::is_empty"
+    )]
+    pub provenance: Provenance,
+    /// Number of retries used up.
     #[serde(default)]
     pub retries_spent: u32,
     /// The pool that granted its resources.
@@ -86,19 +89,19 @@ pub struct Warrant {
 }
 
 impl Warrant {
-    /// Writes it as a step is written in records: without the values of its variables.
+    /// Serialises the spec as in records: without the values of its variables.
     pub(crate) fn without_values<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut told = self.clone();
-        told.spec.env = self.spec.env.hidden();
-        told.serialize(serializer)
+        let mut hidden = self.clone();
+        hidden.spec.env = self.spec.env.hidden();
+        hidden.serialize(serializer)
     }
 }
 
-/// An attempt that was frozen when it was met.
+/// An attempt that was frozen when it was adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrozenOnHost {
     pub process: StartedProcess,
-    /// What was moved from its GPUs to the host's memory.
+    /// Memory that was moved from its GPUs to the host.
     pub moved_mb: u64,
 }

@@ -16,171 +16,172 @@ use crate::model::cluster::Route;
 use crate::model::placement::Placement;
 use crate::model::template::Provenance;
 
-/// Attempts that are remembered of one step; beyond them the oldest whose resources are free are dropped, so that a
-/// step with many retries does not grow forever.
+/// Most attempts that are remembered of one step. Beyond it the oldest whose resources are free are dropped, so that
+/// a step with many retries does not grow forever.
 pub const MAX_ATTEMPTS_KEPT: usize = 100;
 
 /// The pool of a step that names none.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
+/// A submitted step, until it is forgotten.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub id: StepId,
-    /// What to run. The values of its variables are not written with it, and are given back by
+    /// The spec. The values of its variables are not stored with it, and are restored by
     /// [`State::give_environments`].
     ///
     /// [`State::give_environments`]: crate::State::give_environments
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
-    /// The place in every queue: the number of the record that accepted it. A requeued step keeps it.
+    /// Place in every queue: the number of the record that accepted it. A requeued step keeps it.
     pub place: u64,
-    /// When it was accepted or rejected.
+    /// Time of acceptance or rejection.
     pub submitted_at: Time,
-    /// Where it is in its life.
     pub state: StepState,
-    /// Why it came there. What a queued step waits for *now* is told by [`crate::Core::reason`].
+    /// The reason of the last change of state. [`crate::Core::reason`] tells what a queued step waits for *now*.
     pub reason: Cause,
-    /// The attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
+    /// The attempts, oldest first; at most the last [`MAX_ATTEMPTS_KEPT`].
     pub attempts: Vec<Attempt>,
-    /// How many of its retries are used up.
+    /// Number of retries used up.
     pub retries_spent: u32,
     /// When it was last stopped by priority, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<Time>,
     /// The end, once it is in a terminal state.
     pub finished: Option<Finished>,
-    /// Whether a caller suspended it: then it is not considered until a caller resumes it.
+    /// Whether a caller suspended it: it is not considered until a caller resumes it.
     #[serde(default)]
     pub held: bool,
-    /// When it was queued again last, or let go while it was queued, if it ever was.
+    /// Time at which it was last queued again, or resumed while it was queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_again_at: Option<Time>,
-    /// By how much the clock was set ahead since it began to wait, or to be frozen: it has not waited for that time.
+    /// Time by which the clock was set ahead since it was queued or frozen. That time does not count as waiting.
     #[serde(default, skip_serializing_if = "is_none")]
     pub not_waited: Span,
-    /// Pools whose rules did not let it in when it was submitted.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub barred: BTreeSet<PoolName>,
-    /// Where the cluster's defaults sent it.
-    #[serde(default, skip_serializing_if = "Route::is_empty")]
-    pub home: Route,
-    /// What templates lay under it when it was submitted.
-    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
-    pub grounds: Provenance,
+    /// Pools whose rules excluded it when it was submitted.
+    #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub excluded_pools: BTreeSet<PoolName>,
+    /// Route by the cluster's defaults.
+    #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
+    pub route: Route,
+    /// Templates under it when it was submitted.
+    #[serde(
+        rename = "grounds",
+        default,
+        skip_serializing_if = "Provenance::is_empty"
+    )]
+    pub provenance: Provenance,
 }
 
 fn is_none(span: &Span) -> bool {
     *span == Span::ZERO
 }
 
-/// When a step came to its terminal state.
+/// The end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
-    /// The number of the record that ended it; the order in which steps are forgotten.
+    /// Number of the record that ended it; steps are forgotten in this order.
     pub seq: u64,
-    /// By the coordinator's clock.
+    /// Time by the coordinator's clock.
     pub at: Time,
 }
 
 /// One execution of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Counted from 1.
+    /// Attempt number, starting at 1.
     pub number: u32,
     /// The pool that granted its resources.
     pub pool: PoolName,
-    /// When they were granted.
     pub allocated_at: Time,
-    /// When its first process was seen to run, by the coordinator's clock.
+    /// Time at which its first process was seen running, by the coordinator's clock.
     #[serde(default)]
     pub began_at: Option<Time>,
-    /// When it last saved its work, as far as its hosts have told, by the coordinator's clock.
+    /// Time of its last reported checkpoint, by the coordinator's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_at: Option<Time>,
-    /// Why it is being stopped, or was when it ended.
+    /// The reason of its stop, while it is being stopped and after.
     pub stopping: Option<StopReason>,
-    /// When it was told to stop, by the coordinator's clock.
+    /// Time of the order to stop, by the coordinator's clock.
     #[serde(default)]
     pub stopping_at: Option<Time>,
-    /// After how long from then what is left of it is killed, if that is sooner than its step has it.
+    /// Grace from then on, if that is shorter than the step's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_grace: Option<Span>,
-    /// The step that it is preempted for, or gave.
+    /// The step that preempts it, or preempted it.
     #[serde(default)]
     pub preempted_by: Option<StepId>,
-    /// The waiters around which it was granted: these may take its resources back.
+    /// Queued steps that were passed over for it and may preempt it.
     #[serde(default)]
     pub backfill: BTreeSet<StepId>,
     /// The port at which its parts meet, on the host of rank 0; `None` if it has one part.
     #[serde(default)]
     pub port: Option<u16>,
-    /// The part that ended badly first while nothing was being stopped: what became of it is what became of all.
+    /// The part that failed first while nothing was being stopped. Its end decides for the whole attempt.
     #[serde(default)]
     pub broken_by: Option<FailedPart>,
-    /// How it stands with being frozen, where it was told to be and has not been brought back.
+    /// The suspension, from the order to freeze until the attempt is resumed.
     #[serde(default)]
     pub suspension: Option<Suspension>,
-    /// Why it could not be frozen or brought back, if it could not.
+    /// The reason why it could not be frozen or resumed, if so.
     #[serde(default)]
     pub not_suspended: Option<SuspendFailure>,
     /// The parts, one for each host, by rank.
     pub parts: Vec<Part>,
 }
 
-/// How an attempt stands with being frozen.
+/// The suspension of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspension {
-    /// Progress.
     pub phase: SuspensionPhase,
-    /// Since when; of one that was let go again after a caller held it, since then.
+    /// Time since which it is frozen, or since a caller resumed a held one.
     pub since: Time,
-    /// Host memory that it holds beyond what it asked for: for what is moved from its GPUs.
+    /// Host memory that it holds beyond its request, for what is moved from its GPUs.
     pub moved_mb: u64,
 }
 
-/// Progress.
+/// The phase of a suspension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspensionPhase {
-    /// The host was told to freeze it.
+    /// The host was told to freeze the attempt.
     Suspending,
-    /// The attempt is frozen and holds its memory alone.
+    /// The attempt is frozen and holds only its memory.
     Suspended,
-    /// The attempt holds all that it asked for again, and its host was told to bring it back.
+    /// The attempt holds all that it asked for again, and its host was told to resume it.
     Resuming,
 }
 
-/// The part of an attempt that brought the others down.
+/// The part of an attempt whose failure ended the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedPart {
     pub node: NodeName,
-    /// Whether that host was lost with it.
+    /// Whether its host was lost.
     pub lost: bool,
 }
 
-/// What an attempt has on one host.
+/// The part of an attempt on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub node: NodeName,
     /// UUIDs of the GPUs, in the order in which the step sees them.
     pub gpus: Vec<String>,
-    /// Progress.
     pub phase: PartPhase,
     /// The process, once one was seen; `at` is by the host's clock.
     pub started: Option<StartedProcess>,
-    /// How it ended, once it has; `at` is by the host's clock, or the coordinator's where no host told.
+    /// The end, once it has ended; `at` is by the host's clock, or the coordinator's if no host reported.
     pub end: Option<AttemptEnd>,
-    /// When its resources were free again, by the coordinator's clock.
+    /// Time at which its resources were free again, by the coordinator's clock.
     pub released_at: Option<Time>,
 }
 
-/// Progress. Phases only go forward.
+/// The phase of a part. Phases only go forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartPhase {
-    /// The attempt holds resources; its host has not said that it works on it.
+    /// The part holds resources; its host has not reported work on it.
     Allocated,
-    /// The host makes its process.
+    /// The host is starting its process.
     Starting,
     /// The process runs.
     Running,
@@ -211,7 +212,7 @@ impl Step {
         self.attempts.iter().any(|a| !a.is_released())
     }
 
-    /// The id of one of its attempts.
+    /// The id of an attempt of this step.
     pub fn attempt_id(&self, number: u32) -> AttemptId {
         AttemptId {
             step: self.id.clone(),
@@ -221,7 +222,7 @@ impl Step {
 }
 
 impl Attempt {
-    /// Time for which it has to end once it was told to.
+    /// Grace period after an order to stop.
     pub fn grace(&self, step: &Step) -> Span {
         self.grace_within(step.spec.grace)
     }
@@ -230,15 +231,15 @@ impl Attempt {
         self.stop_grace.map_or(own, |grace| grace.min(own))
     }
 
-    /// When what is left of it is killed, where it was told to stop.
+    /// End of the grace period, if it was told to stop.
     pub fn grace_ends(&self, step: &Step) -> Option<Time> {
         Some(self.stopping_at? + self.grace(step))
     }
 
-    /// The attempt was told to stop at `at`, perhaps not for the first time: what ends sooner holds, as it does on
-    /// its hosts. `own` is the grace that its step has.
+    /// Notes an order to stop at `at`, perhaps not the first: the earlier end holds, as it does on its hosts. `own`
+    /// is the grace of the step.
     pub(crate) fn on_told_to_stop(&mut self, at: Time, grace: Option<Span>, own: Span) {
-        let before = self.stopping_at.map(|told| told + self.grace_within(own));
+        let before = self.stopping_at.map(|at| at + self.grace_within(own));
         let ends = at + grace.map_or(own, |grace| grace.min(own));
         if before.is_none_or(|before| ends < before) {
             self.stopping_at = Some(at);
@@ -256,12 +257,12 @@ impl Attempt {
         self.parts.iter().all(|p| p.phase == PartPhase::Released)
     }
 
-    /// Progress with being frozen.
+    /// The phase of its suspension.
     pub fn suspension(&self) -> Option<SuspensionPhase> {
         self.suspension.as_ref().map(|it| it.phase)
     }
 
-    /// Whether it is frozen and holds its memory alone.
+    /// Whether it is frozen and holds only its memory.
     pub fn is_frozen(&self) -> bool {
         self.suspension() == Some(SuspensionPhase::Suspended)
     }
@@ -271,8 +272,8 @@ impl Attempt {
         self.parts.iter().filter(|p| p.phase < PartPhase::Ended)
     }
 
-    /// The part whose end stands for that of the whole: the one that brought the others down, else the first that did
-    /// not end well, else the first.
+    /// The part whose end decides for the whole: the one whose failure ended the others, or else the first that
+    /// failed, or else the first.
     pub fn decisive_part(&self) -> Option<&Part> {
         let broken = self.broken_by.as_ref();
         let ended_badly = |part: &&Part| part.end.as_ref().is_some_and(|end| !end.is_clean());
@@ -289,7 +290,7 @@ impl Attempt {
 }
 
 impl Part {
-    /// A part whose resources were just granted.
+    /// Makes a part whose resources were just granted.
     pub(crate) fn new(placement: &Placement) -> Self {
         Self {
             node: placement.node.clone(),
@@ -307,7 +308,7 @@ pub(crate) fn default_pool() -> PoolName {
     PoolName::new(DEFAULT_POOL).expect("the constant is a well-formed name")
 }
 
-/// The subject of a step that names none. It is bound to the pool that always exists, on all of it.
+/// The subject of a step that names none. It is bound to all of the pool that always exists.
 pub(crate) fn default_subject() -> Subject {
     Subject::new(DEFAULT_POOL).expect("the constant is a well-formed name")
 }

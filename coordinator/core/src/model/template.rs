@@ -10,32 +10,32 @@ use sluice_common::template::Template;
 use sluice_common::template::origin::{MergedTemplate, Origins};
 use sluice_scheduler::Guard;
 
-/// A template, and since when.
+/// A template with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTemplate {
-    /// As it was written.
+    /// The template as it was written.
     pub template: Template,
-    /// The number of the record that set it last.
+    /// Number of the record that set it last.
     pub version: u64,
 }
 
-/// What lies under a step, wherever it may be granted.
+/// The templates under a step, in every place where it may be granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Provenance {
     /// Each distinct merge once.
     merges: Vec<MergedTemplate>,
-    /// Which of them lies where.
+    /// The places of the merges.
     places: Vec<ProvenanceEntry>,
-    /// Where the settings came from that were filled in from the pool that it prefers, by the field.
+    /// Origins of the settings that were filled in from the preferred pool, by field.
     pub settings: Origins,
-    /// What platforms do not allow of it, by the pool.
+    /// Permissions that platforms deny, by pool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) guards: BTreeMap<PoolName, Guard>,
 }
 
-/// Where a merge lies.
+/// The place of a merge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -44,20 +44,20 @@ pub struct Provenance {
 )]
 struct ProvenanceEntry {
     pool: PoolName,
-    /// The platform that overrides something; `None` is any other of the pool.
+    /// The platform that overrides something; `None` for any other of the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     platform: Option<PlatformName>,
     merge: usize,
 }
 
 impl Provenance {
-    /// Whether nothing lies under the step.
+    /// Whether there are no templates under the step.
     pub fn is_empty(&self) -> bool {
         self.merges.is_empty() && self.settings.is_empty() && self.guards.is_empty()
     }
 
-    /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
-    /// overrides something, else that of the pool.
+    /// The templates under the step if this pool grants hardware of these platforms: those of the first platform that
+    /// overrides something, or else those of the pool.
     pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&MergedTemplate> {
         let here = |platform: Option<&PlatformName>| {
             let mut places = self.places.iter();

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::validation::ValidationSpec;
 
-/// A document of assertions, and since when.
+/// A validation document with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validation {
     pub terms: ValidationSpec,
-    /// The number of the record that set it last.
+    /// Number of the record that set it last.
     pub version: u64,
 }

@@ -8,23 +8,23 @@ use sluice_reasons::{Check, StepReason};
 use super::Refusal;
 use crate::model::step::Step;
 
-/// A stage of a submit, in their order.
+/// The stages of a submit, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Who may submit it, and where.
+    /// Permission of the subject, and the pools it may use.
     Access,
-    /// What is filled in where it says nothing.
+    /// Defaults that pools and templates fill in.
     Merge,
-    /// Maxima and assertions, over what that makes of it.
+    /// Maxima and assertions, for the filled-in step.
     Validation,
-    /// Which hosts could hold it.
+    /// Hosts that could hold the step.
     Platform,
-    /// What it gets, and when.
+    /// Start time and resources.
     Queue,
 }
 
 impl Stage {
-    /// All of them.
+    /// All stages, in order.
     pub const ALL: [Stage; 5] = [
         Stage::Access,
         Stage::Merge,
@@ -34,52 +34,52 @@ impl Stage {
     ];
 }
 
-/// How something came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckStatus {
-    /// The step goes on.
+    /// The step passes.
     Passed,
-    /// The step ends here.
+    /// The step fails here.
     Failed,
-    /// The step never came so far.
+    /// The step failed in an earlier stage.
     NotReached,
 }
 
-/// One thing that was checked.
+/// One check of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckLine {
-    /// The pool that was asked.
+    /// The checked pool.
     pub pool: Option<PoolName>,
     pub passage: CheckStatus,
     pub check: Check,
 }
 
-/// A stage, and what was checked.
+/// A stage with its checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageReport {
     pub stage: Stage,
     pub passage: CheckStatus,
-    /// What was checked, pool by pool.
+    /// The checks, pool by pool.
     pub lines: Vec<CheckLine>,
 }
 
-/// What a submit would come to.
+/// The preview of a submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
     /// Every stage, in order.
     pub stages: Vec<StageReport>,
-    /// The step as it would be stored, or why it would not be.
+    /// The step as it would be stored, or the reason why it would not be.
     pub outcome: Result<Previewed, Refusal>,
 }
 
-/// A step as it would stand.
+/// The state in which a step would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Previewed {
     pub step: Step,
-    /// Why it would be there.
+    /// The reason for that state.
     pub reason: StepReason,
-    /// Where it would run, wait or prefer to.
+    /// The pool in which it would run, or its preferred one.
     pub pool: Option<PoolName>,
-    /// Steps that would be preempted to it at once.
+    /// Steps that would be preempted at once.
     pub preempts: Vec<StepId>,
 }

@@ -19,10 +19,10 @@ use crate::model::recovery::{FrozenOnHost, Warrant};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Allocated {
     pub attempt: AttemptId,
-    /// Which pool granted them.
+    /// The pool that granted them.
     pub pool: PoolName,
     pub placements: Vec<Placement>,
-    /// The waiters around which they were granted: these may take them back.
+    /// Queued steps that were passed over for this grant and may preempt it.
     #[serde(default)]
     pub backfill: BTreeSet<StepId>,
     /// The port at which the parts of a gang meet, on the host of rank 0.
@@ -39,16 +39,16 @@ pub struct Started {
     pub process: wire::StartedProcess,
 }
 
-/// An attempt is to stop.
+/// An attempt is being stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Stopping {
     pub attempt: AttemptId,
     pub why: StopReason,
-    /// The step that it is preempted for, if it does.
+    /// The step that preempts it, if one does.
     #[serde(default)]
     pub by: Option<StepId>,
-    /// After how long what is left of it is killed, where whoever stops it said so.
+    /// Grace of this stop, if the caller set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
     /// Whether it is preempted by priority, and not by reclaim.
@@ -78,28 +78,28 @@ pub struct Ended {
     pub end: AttemptEnd,
 }
 
-/// An attempt is to be frozen.
+/// An attempt is being frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Suspending {
     pub attempt: AttemptId,
-    /// The step that it is preempted for; `None` if a caller asked for it.
+    /// The step that preempts it; `None` if a caller suspended it.
     pub by: Option<StepId>,
-    /// Host memory that is kept for what will be moved from its GPUs.
+    /// Host memory that is held for what will be moved from its GPUs.
     pub room_mb: u64,
 }
 
-/// An attempt is frozen: all that it held but its memory is free.
+/// An attempt is frozen: all that it held except its memory is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Suspended {
     pub attempt: AttemptId,
     pub node: NodeName,
-    /// What was moved from its GPUs to the host's memory, which it holds too.
+    /// Memory that was moved from its GPUs to the host, which it holds too.
     pub moved_mb: u64,
 }
 
-/// An attempt was to be frozen or brought back, which could not be done.
+/// An attempt could not be frozen or resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct NotSuspended {
@@ -108,7 +108,7 @@ pub struct NotSuspended {
     pub why: SuspendFailure,
 }
 
-/// An attempt that was not known here runs on a host, or has run: it is one of ours again, and so is its step.
+/// An attempt that runs or ran on a host and was not known here was adopted, with its step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct Adopted {
@@ -117,7 +117,7 @@ pub struct Adopted {
     pub node: NodeName,
     #[serde(serialize_with = "Warrant::without_values")]
     pub warrant: Box<Warrant>,
-    /// Where it is frozen, its process and what was moved.
+    /// The process and the moved memory, if it is frozen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<FrozenOnHost>,
 }

@@ -5,7 +5,7 @@ use sluice_common::time::Time;
 
 use super::Record;
 
-/// A fact with its place and time. `seq` counts from 1 without gaps.
+/// A record with its number and time. `seq` counts from 1 without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -13,9 +13,9 @@ use super::Record;
     schemars(rename = "Event")
 )]
 pub struct LogEntry {
-    /// The place in the log.
+    /// Number of the record in the log.
     pub seq: u64,
-    /// When it was decided.
+    /// Time of the decision.
     pub at: Time,
     #[serde(flatten)]
     pub record: Record,

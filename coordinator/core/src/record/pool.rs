@@ -13,22 +13,21 @@ use super::stored_spec::StoredPoolSpec;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PoolPut {
     pub pool: PoolName,
-    /// What it is, but its platforms, which have records of their own.
+    /// Terms of the pool. Platforms have records of their own.
     #[serde(flatten, with = "StoredPoolSpec")]
     pub spec: PoolSpec,
 }
 
-/// A subject was bound to a pool, or on other terms.
+/// A policy of a subject in a pool was made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PolicyPut {
     pub pool: PoolName,
     pub subject: Subject,
-    /// On which terms.
     pub policy: PolicySpec,
 }
 
-/// A platform of a pool was declared or changed. What runs on its GPUs goes on.
+/// A platform of a pool was declared or changed. Running steps go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct PlatformPut {

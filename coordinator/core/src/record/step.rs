@@ -12,39 +12,43 @@ use sluice_reasons::Cause;
 use crate::model::cluster::Route;
 use crate::model::template::Provenance;
 
-/// A step was accepted and waits.
+/// A step was accepted and queued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepQueued {
     pub step: StepId,
-    /// What to run. The values of its variables are never written with it: they are kept apart.
+    /// The spec. The values of its variables are never written with it: they are stored apart.
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
-    /// Pools whose rules did not let it in.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub barred: BTreeSet<PoolName>,
-    /// Where the cluster's defaults send it.
-    #[serde(default, skip_serializing_if = "Route::is_empty")]
-    pub home: Route,
-    /// What templates lay under it, wherever it may be granted.
-    #[serde(default, skip_serializing_if = "Provenance::is_empty")]
-    pub grounds: Provenance,
+    /// Pools whose rules excluded it.
+    #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub excluded_pools: BTreeSet<PoolName>,
+    /// Route by the cluster's defaults.
+    #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
+    pub route: Route,
+    /// Templates under it, in every place where it may be granted.
+    #[serde(
+        rename = "grounds",
+        default,
+        skip_serializing_if = "Provenance::is_empty"
+    )]
+    pub provenance: Provenance,
 }
 
-/// A step was refused for good: it could never be granted. It is stored all the same.
+/// A step was rejected because it could never be granted. It is stored all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepRejected {
     pub step: StepId,
-    /// What it asked for, written like that of [`StepQueued`].
+    /// The spec, without the values of its variables, as in [`StepQueued`].
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
-    /// Why, with the numbers.
+    /// The reason, with the numbers.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
     pub reason: Cause,
 }
 
-/// A step came to a terminal state.
+/// A step reached a terminal state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepEnded {

@@ -1,5 +1,5 @@
-//! A pool's spec as the log stores it: spans in milliseconds, and the rules for steps below `rules`. Documents have
-//! spans as texts and no such level.
+//! A pool's spec as the log stores it: spans in milliseconds, and the rules for steps below `rules`. In documents,
+//! spans are texts and there is no such level.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -22,13 +22,13 @@ use sluice_common::time::Span;
 #[serde(remote = "PoolSpec")]
 pub(crate) struct StoredPoolSpec {
     description: String,
-    /// Capacity by key, if it is declared; what is not is what its nodes report.
+    /// Declared capacity by key. Other keys have what the nodes report.
     #[serde(default)]
     capacity: ResourceTable,
-    /// For how long after its start a run is spared by others' priority and reclaim.
+    /// Time after its start for which a run is protected from preemption by others' priority and reclaim.
     #[serde(default)]
     min_runtime: Span,
-    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+    /// Capabilities that its nodes must have. A node that lacks one gets no new work.
     #[serde(default)]
     require: BTreeSet<Capability>,
     /// Use of CPU, memory and storage beside GPUs.
@@ -37,7 +37,7 @@ pub(crate) struct StoredPoolSpec {
     /// Whether its steps are preempted by priority.
     #[serde(default, skip_serializing_if = "PriorityPreemption::is_on")]
     priority_preemption: PriorityPreemption,
-    /// The rules over what is submitted to it.
+    /// Rules for submitted steps.
     #[serde(
         default,
         getter = "PoolRules::of",
@@ -46,41 +46,41 @@ pub(crate) struct StoredPoolSpec {
     rules: PoolRules,
 }
 
-/// The rules of a pool. The default lets everything in as it is.
+/// The rules of a pool. The default admits every step as it is.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 struct PoolRules {
-    /// What whoever submits to it is told while it takes nothing; `None` while it does.
+    /// Message to submitters while the pool is in maintenance; `None` while it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance: Option<String>,
-    /// What holds where a step says nothing.
+    /// Defaults for fields that a step leaves out.
     #[serde(
         with = "StoredDefaults",
         skip_serializing_if = "StepDefaults::is_empty"
     )]
     defaults: StepDefaults,
-    /// What a step may say at most.
+    /// Maxima for fields of a step.
     #[serde(with = "StoredMaxima", skip_serializing_if = "StepMaxima::is_empty")]
     max: StepMaxima,
-    /// What may happen to steps that must be preempted; anything where it is empty.
+    /// Allowed modes of preemption; any if empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     on_preempt_allowed: BTreeSet<OnPreempt>,
-    /// The platform of steps that name none; any where it is absent.
+    /// The platform of steps that name none; any if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     default_platform: Option<PlatformName>,
-    /// What becomes of a request for a platform that is declared and has no host.
+    /// Treatment of a request for a declared platform without hosts.
     #[serde(skip_serializing_if = "UnmatchedPlatform::is_reject")]
     unmatched_platform: UnmatchedPlatform,
-    /// The documents of assertions that a step must keep.
+    /// Validation documents that a step must keep.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     validations: Vec<ValidationName>,
-    /// What lies under its steps, the lowest first.
+    /// Templates under its steps, the lowest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     templates: Vec<TemplateName>,
 }
 
-/// What holds where a step says nothing; what is absent here too is as it is anywhere.
+/// Defaults of a pool. A field that is absent here too has the built-in default.
 #[derive(Default, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -89,27 +89,27 @@ struct PoolRules {
 )]
 #[serde(default, remote = "StepDefaults")]
 struct StoredDefaults {
-    /// Time for which it may run.
+    /// Longest run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
-    /// Time for which it may wait for its resources.
+    /// Longest time in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill.
+    /// Time between the stop signal and the kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_period: Option<Span>,
-    /// Number of times it is tried again.
+    /// Number of retries.
     #[serde(skip_serializing_if = "Option::is_none")]
     retries: Option<u32>,
-    /// What happens when it must be preempted.
+    /// Mode of preemption.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_preempt: Option<OnPreempt>,
-    /// How it has its processors, where as many as it asks for can be had so.
+    /// CPU mode, if it allows the number of cores that the step asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_mode: Option<CpuMode>,
 }
 
-/// What a step may say at most; what is absent has no bound here.
+/// Maxima of a pool. A field that is absent has no bound here.
 #[derive(Default, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -118,16 +118,16 @@ struct StoredDefaults {
 )]
 #[serde(default, remote = "StepMaxima")]
 struct StoredMaxima {
-    /// Time for which it may run.
+    /// Longest run time.
     #[serde(skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
-    /// Time for which it may wait for its resources.
+    /// Longest time in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     queue_timeout: Option<Span>,
-    /// Between the stop signal and the kill.
+    /// Time between the stop signal and the kill.
     #[serde(skip_serializing_if = "Option::is_none")]
     grace_period: Option<Span>,
-    /// Number of times it is tried again.
+    /// Number of retries.
     #[serde(skip_serializing_if = "Option::is_none")]
     retries: Option<u32>,
 }
@@ -204,8 +204,8 @@ mod tests {
             panic!("it is another record")
         };
         assert_eq!(put.spec, spec);
-        let told: serde_json::Value = serde_json::from_str(document).unwrap();
-        assert_eq!(serde_json::to_value(&spec).unwrap(), told);
+        let expected: serde_json::Value = serde_json::from_str(document).unwrap();
+        assert_eq!(serde_json::to_value(&spec).unwrap(), expected);
         let wrong = serde_json::from_str::<PoolSpec>(r#"{"min_runtime":"5"}"#).unwrap_err();
         assert!(wrong.to_string().contains("such as `30s`"));
     }

@@ -1,5 +1,5 @@
 //! The subject of a record (a step, nodes, a pool), and the pools in which it could let a step start. Log readers
-//! filter by it, and access to events depends on it.
+//! filter by the subject, and access to events depends on it.
 
 use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -11,59 +11,57 @@ use super::{
     StepEnded, StepQueued, StepRejected, Stopping, Suspended, Suspending,
 };
 
-/// What a record is about.
+/// The subject of a record.
 pub enum RecordSubject<'a> {
-    /// A step that was submitted: what was asked for.
+    /// A submitted step with its spec.
     Submitted(&'a StepId, &'a StepSpec),
     /// A step as a whole.
     Step(&'a StepId),
-    /// One attempt of a step; the host of it, where one host is meant.
+    /// One attempt of a step, with the host if the record is about one.
     Attempt(&'a AttemptId, Option<&'a NodeName>),
     Node(&'a NodeName),
     /// A pool, or a platform of it.
     Pool(&'a PoolName),
-    /// What a subject may in a pool.
+    /// The policy of a subject in a pool.
     Policy(&'a PoolName, &'a Subject),
     /// The cluster as a whole.
     Cluster,
     Templates,
     Validations,
-    /// Tokens by which hosts join, into whichever pool; the host, if one is named.
+    /// Join tokens for any pool, with the host if one is named.
     Joining(Option<&'a NodeName>),
-    /// Who may do what.
+    /// Roles, bindings and API tokens.
     Access,
     Audit,
 }
 
-/// Where a record could let a step start.
+/// The pools in which a record could let a step start.
 pub(crate) enum Effect<'a> {
-    /// In no pool.
     Nothing,
-    /// In this pool.
     Pool(&'a PoolName),
-    /// In the pool of a node.
+    /// The pool of a node.
     Node(&'a NodeName),
-    /// In the pools that a step waits for.
+    /// The pools in which a step is queued.
     Waiting(&'a StepId),
-    /// In the pool whose resources an attempt holds.
+    /// The pool whose resources an attempt holds.
     Run(&'a AttemptId),
-    /// In the pool whose resources an attempt held on a node, and in the pool that the node is in now.
+    /// The pool whose resources an attempt held on a node, and the pool that the node is in now.
     Freed(&'a AttemptId, &'a NodeName),
     AllPools,
 }
 
 impl Record {
-    /// What the record is about.
+    /// The subject of the record.
     pub fn about(&self) -> RecordSubject<'_> {
         self.subject_and_effect().0
     }
 
-    /// What the record frees or changes that a waiting step could need.
+    /// The pools in which the record could let a step start.
     pub(crate) fn effect(&self) -> Effect<'_> {
         self.subject_and_effect().1
     }
 
-    /// The one list of all records: what each is about, and its effect.
+    /// The one list of all records with subject and effect.
     fn subject_and_effect(&self) -> (RecordSubject<'_>, Effect<'_>) {
         use {Effect as E, Record as R, RecordSubject as A};
         match self {
@@ -83,7 +81,7 @@ impl Record {
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }
-            // What comes free by itself may be the rest of what a caller lacks.
+            // Resources that come free by themselves may complete what a queued step needs.
             R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
@@ -128,7 +126,7 @@ impl Record {
             R::PolicyPut(PolicyPut { pool, subject, .. }) | R::PolicyDeleted { pool, subject } => {
                 (A::Policy(pool, subject), E::Pool(pool))
             }
-            // Nothing was checked meanwhile.
+            // Nothing was checked during the recovery.
             R::RecoveryEnded { .. } => (A::Cluster, E::AllPools),
             R::CoordinatorStarted { .. }
             | R::ClockJumped(_)
@@ -145,7 +143,7 @@ impl Record {
         }
     }
 
-    /// The step that it is about, if it is about one.
+    /// The step that the record is about, if any.
     pub fn step(&self) -> Option<&StepId> {
         match self.about() {
             RecordSubject::Submitted(step, _) | RecordSubject::Step(step) => Some(step),
@@ -162,7 +160,7 @@ impl Record {
         }
     }
 
-    /// A step and the variables that it was submitted with, where it was made known and has any.
+    /// A submitted step with its variables, if the record submits one that has any.
     pub fn environment(&self) -> Option<(&StepId, &Environment)> {
         if let Record::Adopted(Adopted {
             attempt, warrant, ..
@@ -188,7 +186,7 @@ impl Record {
         }
     }
 
-    /// The step that is preempted by it, stopped or frozen, and the one to which it does.
+    /// The step that the record preempts, and the step that preempts it.
     pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
         let (Record::Stopping(Stopping { attempt, by, .. })
         | Record::Suspending(Suspending { attempt, by, .. })) = self
@@ -198,7 +196,8 @@ impl Record {
         Some((&attempt.step, by.as_ref()?))
     }
 
-    /// Whether it names a node: as the one that it is about, or on which resources are granted, promised or returned.
+    /// Whether the record names a node: as its subject, or as a host on which resources are granted, nominated or
+    /// freed.
     pub fn names(&self, wanted: &NodeName) -> bool {
         if let Record::Allocated(Allocated { placements, .. }) = self {
             return placements.iter().any(|p| p.node == *wanted);

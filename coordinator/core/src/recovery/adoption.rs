@@ -24,15 +24,15 @@ use crate::record::{self, Record};
 use crate::recovery::warrants::{is_past, may_be_adopted};
 use crate::recovery::{has_told, know_pool, lose_track};
 
-/// What is to become of an attempt whose warrant was shown.
+/// A decision about an attempt whose warrant was shown.
 enum AdoptionDecision {
     Adopt,
-    /// Another host of it is not known yet.
+    /// Another host of the attempt has not reported yet.
     Wait,
     Refuse,
 }
 
-/// Looks again at what waited for this host, which has come.
+/// Decides again about attempts that waited for this host.
 pub(crate) fn decide_again(ctx: &mut Context) {
     let waiting = ctx.contacts().iter().flat_map(|(node, contact)| {
         let shown = contact
@@ -94,7 +94,7 @@ fn judge_warrant(
     if !is_later || !is_whole || !may_be_adopted(ctx, id) {
         return AdoptionDecision::Refuse;
     }
-    // Of two steps of one name the later one counts, whatever its caller has done with it.
+    // Of two steps under one name the later one counts, whatever its caller has done with it.
     let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
     let fits = ctx
         .state()
@@ -120,8 +120,8 @@ fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
     })
 }
 
-/// The step waits, or is not there: an earlier attempt is over, for this one came after it, and an earlier step of
-/// that name was forgotten. Whether it is so then.
+/// Makes sure that the step is queued or absent, so that the attempt can be adopted: an earlier attempt is over,
+/// because this one came after it, and an earlier step of that name is forgotten. Returns whether that worked.
 fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
     let Some(step) = ctx.state().step(&id.step) else {
         return true;
@@ -140,7 +140,7 @@ fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
     ctx.state().step(&id.step).is_some_and(queued)
 }
 
-/// Ends an attempt after which there was another. What it left on its hosts is stopped when they tell of it.
+/// Ends an attempt after which another was made. Its remains on hosts are stopped when they are reported.
 fn end_earlier(ctx: &mut Context, id: &AttemptId) {
     let attempt = |ctx: &Context| ctx.state().step(&id.step)?.attempt(id.number).cloned();
     if attempt(ctx).is_some_and(|attempt| attempt.stopping.is_none()) {
@@ -183,8 +183,8 @@ fn adopt(
     }
 }
 
-/// What a host has said of an attempt before it was adopted counts now. One that has told all it runs, and not this,
-/// has lost it.
+/// Applies what a host reported of an attempt before it was adopted. A host that has reported all it runs, and not
+/// this attempt, has lost it.
 fn take_up(ctx: &mut Context, host: &NodeName, id: &AttemptId) {
     let lost = ctx
         .state()
@@ -210,7 +210,7 @@ fn take_up(ctx: &mut Context, host: &NodeName, id: &AttemptId) {
     settle_again(ctx, host);
 }
 
-/// What has returned its resources holds none: its GPUs may be another's by now.
+/// Removes the GPUs of a part that has released its resources: they may be granted to another by now.
 fn unheld(mut warrant: Warrant, node: &NodeName, phase: &AttemptPhase) -> Warrant {
     if matches!(phase, AttemptPhase::Released(_)) {
         let mut placements = warrant.placements.iter_mut();
@@ -221,7 +221,7 @@ fn unheld(mut warrant: Warrant, node: &NodeName, phase: &AttemptPhase) -> Warran
     warrant
 }
 
-/// What is frozen, with no more moved from its GPUs than `most_mb`.
+/// The frozen attempt in a phase, with at most `most_mb` moved from its GPUs.
 fn frozen_in(phase: &AttemptPhase, most_mb: u64) -> Option<FrozenOnHost> {
     match phase {
         AttemptPhase::Suspended { started, moved_mb } => Some(FrozenOnHost {

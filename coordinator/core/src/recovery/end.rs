@@ -16,10 +16,11 @@ use crate::model::recovery::RecoveryEnd;
 use crate::record::Record;
 use crate::recovery::{recovery_lasts_until, unreported};
 
-/// Time for which a host that was asked for warrants holds up the end of a recovery. They are files that it reads.
+/// Longest time for which a host that was asked for warrants delays the end of a recovery. Warrants are files that it
+/// reads.
 pub(crate) const ANSWER_LIMIT: Span = Span::from_secs(30);
 
-/// Ends the recovery when it has come to its end; asked after every input.
+/// Ends the recovery when all hosts have reported. Called after every input.
 pub(crate) fn check_recovery(ctx: &mut Context) {
     let over = ctx.state().recovery().is_some() && ctx.now() >= recovery_lasts_until(ctx);
     if !over || unreported(ctx).next().is_some() {
@@ -31,7 +32,7 @@ pub(crate) fn check_recovery(ctx: &mut Context) {
     }
 }
 
-/// Time until which answers of hosts are waited for.
+/// Time until which answers of hosts are awaited.
 pub(crate) fn answers_due_at(ctx: &Context) -> Option<Time> {
     let asked = ctx
         .contacts()
@@ -41,7 +42,7 @@ pub(crate) fn answers_due_at(ctx: &Context) -> Option<Time> {
     unanswered.map(|asked| asked.at + ANSWER_LIMIT).max()
 }
 
-/// What was not adopted by now is not known here, and is stopped.
+/// Ends the recovery. Attempts that were not adopted by now are unknown here, and are stopped.
 pub(crate) fn end_recovery(ctx: &mut Context, end: RecoveryEnd) {
     ctx.record(Record::RecoveryEnded { end });
     let nodes: Vec<NodeName> = ctx.contacts().keys().cloned().collect();

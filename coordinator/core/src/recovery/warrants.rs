@@ -9,7 +9,7 @@ use crate::contact::PendingAdoption;
 use crate::context::Context;
 use crate::model::step::Step;
 
-/// Whether an attempt that is not live on its host may be of after what the store knows.
+/// Whether an attempt that is not live on its host may be newer than the store.
 pub(crate) fn may_be_adopted(ctx: &Context, id: &AttemptId) -> bool {
     if ctx.state().recovery().is_none() {
         return false;
@@ -20,7 +20,7 @@ pub(crate) fn may_be_adopted(ctx: &Context, id: &AttemptId) -> bool {
     })
 }
 
-/// Has a host show the warrant of an attempt, once; from then on its last word of it is kept.
+/// Asks a host for the warrant of an attempt, once, and stores its reports of the attempt from then on.
 pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
     let now = ctx.now();
     let Some(contact) = ctx.contact_mut(node) else {
@@ -47,7 +47,7 @@ pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: Attemp
     );
 }
 
-/// Whether a step is over, and holds nothing.
+/// Whether a step is over and holds nothing.
 pub(crate) fn is_past(step: &Step) -> bool {
     step.state.is_terminal() && !step.holds_units()
 }

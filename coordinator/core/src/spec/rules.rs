@@ -19,10 +19,10 @@ use super::invalid;
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
-/// Whether the rules that a caller wrote can hold.
+/// Checks the rules of a pool.
 ///
 /// # Errors
-/// The first field that may not hold what it holds, or that contradicts another.
+/// The first field that is invalid or contradicts another.
 pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     let PoolSpec { defaults, max, .. } = spec;
     named_once(&spec.validations)?;
@@ -36,7 +36,7 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     default_mode_allowed(spec)
 }
 
-/// Each document once, and no more than a submit should be judged by.
+/// Checks that each validation is named once, and that there are not too many for one submit.
 pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
     if names.len() > MAX_VALIDATIONS {
         let why = format!("{} documents: the most is {MAX_VALIDATIONS}", names.len());
@@ -52,7 +52,7 @@ pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
     }
 }
 
-/// Each template once, and no more than there are layers for.
+/// Checks that each template is named once, and that there are not more than layers.
 fn templates_once(names: &[TemplateName]) -> Result<(), FieldError> {
     let wrong = |field: &str, why: &str| invalid(field, ErrorCode::InvalidTemplate, &why);
     if names.len() > MAX_TEMPLATES {
@@ -100,7 +100,7 @@ fn grace(field: &str, span: Option<Span>) -> Result<(), FieldError> {
     }
 }
 
-/// A pool that fills in more than it allows does not know what it wants.
+/// Rejects a default above the pool's own maximum.
 fn no_default_above(rules: &PoolSpec) -> Result<(), FieldError> {
     let PoolSpec { defaults, max, .. } = rules;
     let spans = [
@@ -143,10 +143,10 @@ fn default_mode_allowed(rules: &PoolSpec) -> Result<(), FieldError> {
     ))
 }
 
-/// A pool whose steps are to have processors of their own sees to it that its hosts can give them.
+/// Checks that a pool whose steps get exclusive cores requires hosts that can pin them.
 ///
 /// # Errors
-/// Where it does not.
+/// The pool does not require it.
 pub(super) fn able_to_pin(spec: &PoolSpec) -> Result<(), FieldError> {
     let pins = spec.defaults.cpu_mode == Some(CpuMode::Pinned);
     if !pins || spec.require.contains(&Capability::Cpuset) {

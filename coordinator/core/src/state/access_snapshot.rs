@@ -9,17 +9,17 @@ use super::State;
 use crate::model::access::Access;
 use crate::record::Record;
 
-/// Everything by which callers are judged, as it stood after a commit.
+/// All data by which callers are checked, as of one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessSnapshot {
     /// Roles, bindings and tokens.
     pub access: Access,
-    /// The pools that there are: each has roles of its own.
+    /// The existing pools: each has roles of its own.
     pub pools: Vec<PoolName>,
 }
 
 impl AccessSnapshot {
-    /// As a state has it.
+    /// Copies the data of a state.
     pub fn of(state: &State) -> Self {
         Self {
             access: state.access().clone(),
@@ -27,18 +27,18 @@ impl AccessSnapshot {
         }
     }
 
-    /// Whether it is another after this record.
+    /// Whether this record changes the snapshot.
     pub fn is_changed_by(record: &Record) -> bool {
-        // A list, not a match: what is forgotten here is found by the test that rebuilds the book.
+        // A list, not a match: the test that rebuilds the snapshot finds a record that is missing here.
         matches!(
             record,
             Record::AccessChanged { .. } | Record::PoolPut(_) | Record::PoolDeleted { .. }
         )
     }
 
-    /// What a role is.
+    /// The contents of a role.
     pub fn role(&self, role: &RoleName) -> Option<RoleSpec> {
-        let there = |pool: &str| self.pools.iter().any(|known| known.as_str() == pool);
-        self.access.role(role, there)
+        let pool_exists = |pool: &str| self.pools.iter().any(|known| known.as_str() == pool);
+        self.access.role(role, pool_exists)
     }
 }

@@ -38,25 +38,23 @@ use crate::record::{
 
 use super::State;
 
-/// A record that does not fit the state it meets.
+/// A record that does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq} does not follow from those before it: {what}")]
 pub struct ApplyError {
-    /// The record's number.
     pub seq: u64,
-    /// What does not fit.
     pub what: Mismatch,
 }
 
-/// Whether a record fits, before its number is put to it.
-type Fit = Result<(), Mismatch>;
+/// Whether a record fits; the caller adds its number.
+type ApplyResult = Result<(), Mismatch>;
 
 impl State {
-    /// Makes one record part of the truth.
+    /// Applies one record to the state.
     ///
     /// # Errors
-    /// Where the record's number is not the next, or it names what is not there or cannot happen now. The state may
-    /// then be half changed and must not be used.
+    /// The record's number is not the next, or it names something that does not exist or cannot happen now. The state
+    /// may then be half changed and must not be used.
     pub fn apply(&mut self, stamped: &LogEntry) -> Result<(), ApplyError> {
         let LogEntry { seq, at, record } = stamped;
         let fit = if *seq == self.stored.seq + 1 {
@@ -76,7 +74,7 @@ impl State {
         fit.map_err(|what| ApplyError { seq: *seq, what })
     }
 
-    fn fold(&mut self, at: Time, record: &Record) -> Fit {
+    fn fold(&mut self, at: Time, record: &Record) -> ApplyResult {
         match record {
             Record::CoordinatorStarted { epoch, lost_after } => {
                 self.on_coordinator_started(at, epoch, *lost_after)
@@ -156,25 +154,25 @@ impl State {
         }
     }
 
-    fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> Fit {
+    fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> ApplyResult {
         let StepQueued {
             step: id,
             spec,
-            barred,
-            home,
-            grounds,
+            excluded_pools,
+            route,
+            provenance,
         } = it;
         let mut step = self.new_step(at, id, spec, StepState::Queued, Cause::Submitted)?;
-        step.barred = barred.clone();
-        step.home = home.clone();
-        step.grounds = grounds.clone();
+        step.excluded_pools = excluded_pools.clone();
+        step.route = route.clone();
+        step.provenance = provenance.clone();
         self.index.note_submitted(&step);
         self.index.enqueue(&step);
         self.stored.steps.insert(id.clone(), step);
         Ok(())
     }
 
-    fn on_step_rejected(&mut self, at: Time, it: &StepRejected) -> Fit {
+    fn on_step_rejected(&mut self, at: Time, it: &StepRejected) -> ApplyResult {
         let StepRejected {
             step: id,
             spec,
@@ -212,15 +210,15 @@ impl State {
             evictions: Vec::new(),
             finished: None,
             held: false,
-            barred: BTreeSet::new(),
-            home: Route::default(),
-            grounds: Provenance::default(),
+            excluded_pools: BTreeSet::new(),
+            route: Route::default(),
+            provenance: Provenance::default(),
             queued_again_at: None,
             not_waited: Span::ZERO,
         })
     }
 
-    fn on_allocated(&mut self, at: Time, it: &Allocated) -> Fit {
+    fn on_allocated(&mut self, at: Time, it: &Allocated) -> ApplyResult {
         let Allocated {
             attempt: id,
             pool,
@@ -263,14 +261,14 @@ impl State {
         self.place_nodes(placements.iter().map(|placement| &placement.node))
     }
 
-    fn on_starting(&mut self, id: &AttemptId, node: &NodeName) -> Fit {
+    fn on_starting(&mut self, id: &AttemptId, node: &NodeName) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Allocated])?;
         part.phase = PartPhase::Starting;
         follow_parts(step, id, node)
     }
 
-    fn on_started(&mut self, at: Time, it: &Started) -> Fit {
+    fn on_started(&mut self, at: Time, it: &Started) -> ApplyResult {
         let Started {
             attempt: id,
             node,
@@ -285,14 +283,14 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_checkpointed(&mut self, id: &AttemptId, at: Time) -> Fit {
+    fn on_checkpointed(&mut self, id: &AttemptId, at: Time) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         attempt_mut(step, id)?.saved_at = Some(at);
         self.index.scheduler_mut().save(id, at);
         Ok(())
     }
 
-    fn on_stopping(&mut self, at: Time, it: &Stopping) -> Fit {
+    fn on_stopping(&mut self, at: Time, it: &Stopping) -> ApplyResult {
         let Stopping {
             attempt: id,
             why,
@@ -312,7 +310,7 @@ impl State {
             .take()
             .filter(|_| attempt.suspension.is_some()));
         if attempt.is_frozen() {
-            // It waits to be brought back no longer.
+            // The step no longer waits to be resumed.
             self.stored.nominations.remove(&id.step);
             self.index.scheduler_mut().dequeue(&id.step);
         }
@@ -326,7 +324,7 @@ impl State {
         Ok(())
     }
 
-    fn on_ended(&mut self, it: &Ended) -> Fit {
+    fn on_ended(&mut self, it: &Ended) -> ApplyResult {
         let Ended {
             attempt: id,
             node,
@@ -360,7 +358,7 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> Fit {
+    fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Ended])?;
         part.phase = PartPhase::Released;
@@ -373,7 +371,7 @@ impl State {
         self.place_nodes(core::iter::once(node))
     }
 
-    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Cause) -> Fit {
+    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Cause) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, id)?;
         let over = step.latest().is_some_and(Attempt::has_ended);
         let open = !step.state.is_terminal() && step.state != StepState::Queued;
@@ -393,7 +391,7 @@ impl State {
         Ok(())
     }
 
-    fn on_step_ended(&mut self, at: Time, it: &StepEnded) -> Fit {
+    fn on_step_ended(&mut self, at: Time, it: &StepEnded) -> ApplyResult {
         let StepEnded {
             step: id,
             state: end,
@@ -417,7 +415,7 @@ impl State {
         Ok(())
     }
 
-    fn on_step_forgotten(&mut self, id: &StepId) -> Fit {
+    fn on_step_forgotten(&mut self, id: &StepId) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, id)?;
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
@@ -429,7 +427,7 @@ impl State {
     }
 }
 
-fn need(holds: bool, what: impl FnOnce() -> Mismatch) -> Fit {
+fn need(holds: bool, what: impl FnOnce() -> Mismatch) -> ApplyResult {
     if holds { Ok(()) } else { Err(what()) }
 }
 

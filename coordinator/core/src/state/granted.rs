@@ -1,4 +1,4 @@
-//! Finds the platforms of the hardware that a part of an attempt was granted, first those that the step came by.
+//! Finds the platforms of the hardware that a part of an attempt was granted, the requested ones first.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -12,8 +12,9 @@ use crate::model::step::{Attempt, Part, Step};
 use crate::state::{State, request};
 
 impl State {
-    /// Those that the step asks for, in its order; where it takes any, or the terms have changed under it, that of the
-    /// model, then the others by name. Of several GPUs each must be of it. None where the host is forgotten.
+    /// The platforms of the granted hardware, in the order in which the step asks for them; if it takes any, or the
+    /// terms have changed since, that of the model, then the others by name. Each GPU must be of a platform for it to
+    /// count. Empty if the host was deleted.
     pub(crate) fn granted(&self, step: &Step, attempt: &Attempt, part: &Part) -> Vec<PlatformName> {
         let Some(node) = self.node(&part.node) else {
             return Vec::new();
@@ -36,7 +37,7 @@ impl State {
         all.cloned().collect()
     }
 
-    /// Those of which each GPU of a part is; without GPUs, those of its host.
+    /// The platforms of which each GPU of a part is; without GPUs, those of its host.
     fn kinds_of<'a>(&'a self, part: &Part, node: &Node) -> BTreeSet<&'a PlatformName> {
         let of = |gpu: &String| self.platforms_of(node, Some(gpu));
         let mut gpus = part.gpus.iter();
@@ -47,7 +48,7 @@ impl State {
     }
 }
 
-/// The platform that hardware is of whatever a pool declares.
+/// The platform by the GPU model, whatever a pool declares.
 pub(crate) fn of_model(part: &Part, node: &Node) -> PlatformName {
     let gpus = &node.inventory.gpus;
     let own = gpus.iter().find(|gpu| part.gpus.contains(&gpu.uuid));

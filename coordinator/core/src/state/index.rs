@@ -23,27 +23,27 @@ use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 
-/// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
+/// All indexes. Empty entries are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     scheduler: Scheduler,
     held: BTreeMap<NodeName, HostHoldings>,
-    /// The nodes at each address. One machine may be several, as those that are made for trials are.
+    /// The nodes at each address. One machine can be several nodes, as in a trial.
     addresses: BTreeMap<String, BTreeSet<NodeName>>,
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
-    /// What each subject has.
+    /// The load of each subject.
     loads: SubjectLoads,
-    /// What pools require of their nodes.
+    /// Required capabilities by pool.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
-    /// The platforms that pools declare.
+    /// Declared platforms by pool.
     platforms: BTreeMap<PoolName, PlatformSpecs>,
-    /// Of which platforms each node and its GPUs are.
+    /// Platforms of each node and its GPUs.
     hardware: BTreeMap<NodeName, Hardware>,
 }
 
-/// What is granted on a node.
+/// The attempts that hold resources on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct HostHoldings {
     attempts: BTreeSet<AttemptId>,
@@ -52,30 +52,31 @@ struct HostHoldings {
 }
 
 impl Index {
-    /// Builds it from scratch.
-    pub(super) fn of(kept: &StoredState) -> Self {
+    /// Builds the indexes from scratch.
+    pub(super) fn of(stored: &StoredState) -> Self {
         let mut index = Self::default();
-        for pool in kept.pools.values() {
+        for pool in stored.pools.values() {
             index.put_pool(pool);
         }
-        // Before what they hold, to be counted on; and after, for what of it they no longer have.
-        for node in kept.nodes.values() {
+        // Before the attempts, so that these can be counted on the nodes; and again after, for resources that the
+        // nodes no longer have.
+        for node in stored.nodes.values() {
             index.settle_node(node);
             index.place_node(node);
         }
-        for step in kept.steps.values() {
+        for step in stored.steps.values() {
             index.add_step(step);
         }
-        for node in kept.nodes.values() {
+        for node in stored.nodes.values() {
             index.place_node(node);
         }
-        for (step, nomination) in &kept.nominations {
+        for (step, nomination) in &stored.nominations {
             index.nominate(step, nomination);
         }
         index
     }
 
-    /// Adds all that follows from a step, but for what it is promised.
+    /// Adds all entries of a step except its nomination.
     pub(super) fn add_step(&mut self, step: &Step) {
         self.count(None, Some(step.state));
         self.note_submitted(step);
@@ -88,7 +89,7 @@ impl Index {
         self.note_finished(step);
     }
 
-    /// Takes all that follows from a step out again. What it is promised was taken out before.
+    /// Removes all entries of a step. Its nomination was removed before.
     pub(super) fn remove_step(&mut self, step: &Step) {
         self.count(Some(step.state), None);
         self.dequeue(step);
@@ -120,8 +121,8 @@ impl Index {
         }
     }
 
-    /// Terms of a pool, its policies apart. Where it requires something else than before, its nodes are to be placed
-    /// again.
+    /// Updates the terms of a pool without its policies. If it requires other capabilities than before, its nodes
+    /// must be placed again.
     pub(super) fn put_terms(&mut self, pool: &Pool) {
         self.scheduler.put_pool(&pool.name, pool.terms());
         self.platforms.remove(&pool.name);
@@ -141,7 +142,7 @@ impl Index {
         self.scheduler.remove_pool(pool);
     }
 
-    /// What its pool requires of a node and it does not have.
+    /// The required capabilities that a node lacks.
     pub(crate) fn missing_capabilities(&self, node: &Node) -> BTreeSet<Capability> {
         let required = self.required.get(&node.pool);
         required.map_or_else(BTreeSet::new, |required| {
@@ -155,7 +156,7 @@ impl Index {
 
     pub(super) fn enqueue(&mut self, step: &Step) {
         let mut request = request(step);
-        // Of no meaning for one that runs.
+        // Irrelevant for a running step.
         request.avoided_hosts = avoided_hosts(step);
         self.scheduler.enqueue(request);
     }
@@ -164,7 +165,7 @@ impl Index {
         self.scheduler.dequeue(&step.id);
     }
 
-    /// Promises a place; runs that hold nothing any more are not awaited.
+    /// Adds a nomination. Runs that hold nothing any more are not awaited.
     pub(super) fn nominate(&mut self, step: &StepId, nomination: &Nomination) {
         let mut nomination = nomination.clone();
         nomination
@@ -183,7 +184,7 @@ impl Index {
         self.grant(id, step, attempt);
     }
 
-    /// An attempt holds from now on what it does as it stands after a change.
+    /// Counts again what an attempt holds after a change of it.
     pub(super) fn hold_changed(
         &mut self,
         id: &AttemptId,
@@ -195,7 +196,7 @@ impl Index {
         self.hold(id, step, after);
     }
 
-    /// An attempt holds nothing any more.
+    /// Removes an attempt that holds nothing any more.
     fn drop_attempt(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
         for part in &attempt.parts {
             self.drop_part(id, step, attempt, part);
@@ -203,7 +204,7 @@ impl Index {
         self.scheduler.detach_run(id);
     }
 
-    /// Counts an attempt's resources as granted, with what its parts still hold.
+    /// Counts an attempt's resources as granted, as far as its parts still hold them.
     fn grant(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
         let held = attempt
             .parts
@@ -251,7 +252,7 @@ impl Index {
         }
     }
 
-    /// Gives a part's resources back to its host.
+    /// Frees a part's resources on its host.
     pub(super) fn release(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         self.scheduler.release(id, &part.node);
         self.drop_part(id, step, attempt, part);
@@ -274,13 +275,13 @@ impl Index {
         }
     }
 
-    /// Puts a step in the order of submission, in which it stays until it is forgotten.
+    /// Adds a step to the order of submission, in which it stays until it is forgotten.
     pub(super) fn note_submitted(&mut self, step: &Step) {
         self.in_order.insert(step.place, step.id.clone());
         self.loads.add(&step.spec.subject, step.spec.weight());
     }
 
-    /// Only for one that is not in the order of forgetting.
+    /// Removes a step from the order of submission. The step must not be in the order of forgetting.
     pub(super) fn drop_submitted(&mut self, step: &Step) {
         self.in_order.remove(&step.place);
         self.loads.remove(&step.spec.subject, step.spec.weight());
@@ -290,7 +291,7 @@ impl Index {
         &self.in_order
     }
 
-    /// Puts a step that is over and holds nothing in the order of forgetting.
+    /// Adds a step that is over and holds nothing to the order of forgetting.
     pub(super) fn note_finished(&mut self, step: &Step) {
         if let Some(finished) = step.finished.filter(|_| !step.holds_units()) {
             let before = self.finished.insert(finished.seq, step.id.clone());
@@ -322,7 +323,7 @@ impl Index {
         &self.loads
     }
 
-    /// Tells the scheduler of a node again, after a change of it or of what is granted on it.
+    /// Updates a node in the scheduler after a change of it or of its granted resources.
     ///
     /// GPUs are counted one by one: one that vanished while it was granted, or is not fit to be granted again, takes
     /// nothing from those that are there and fit, and its release gives nothing back.
@@ -351,7 +352,7 @@ impl Index {
         self.scheduler.put_host(&node.name, &node.pool, size, open);
     }
 
-    /// Finds out of which platforms a node and its GPUs are, after a change of what it has or of what is said of it.
+    /// Finds the platforms of a node and its GPUs after a change of its inventory or of the declared platforms.
     pub(super) fn sort_node(&mut self, node: &Node) {
         let declared = self.platforms.get(&node.pool);
         let labels = node.labels_in_force();
@@ -366,32 +367,32 @@ impl Index {
         self.hardware.insert(node.name.clone(), hardware);
     }
 
-    /// Of which platforms a node and its GPUs are.
+    /// The platforms of a node and its GPUs.
     pub(crate) fn hardware(&self, node: &Node) -> &Hardware {
         let hardware = self.hardware.get(&node.name);
         hardware.expect("a node is sorted before it is placed")
     }
 
-    /// Remembers where a node is reached, and of which platforms it is.
+    /// Adds the address and the platforms of a node.
     pub(super) fn settle_node(&mut self, node: &Node) {
         self.sort_node(node);
-        let there = self.addresses.entry(String::from(node.address()));
-        there.or_default().insert(node.name.clone());
+        let at_address = self.addresses.entry(String::from(node.address()));
+        at_address.or_default().insert(node.name.clone());
     }
 
-    /// Forgets where a node is reached, and of which platforms it is.
+    /// Removes the address and the platforms of a node.
     pub(super) fn unsettle_node(&mut self, node: &Node) {
         self.hardware.remove(&node.name);
-        let Some(there) = self.addresses.get_mut(node.address()) else {
+        let Some(at_address) = self.addresses.get_mut(node.address()) else {
             return;
         };
-        there.remove(&node.name);
-        if there.is_empty() {
+        at_address.remove(&node.name);
+        if at_address.is_empty() {
             self.addresses.remove(node.address());
         }
     }
 
-    /// The nodes that are reached at an address.
+    /// The nodes with this address.
     pub(crate) fn nodes_at<'a>(
         &'a self,
         address: &str,
@@ -399,7 +400,7 @@ impl Index {
         self.addresses.get(address).into_iter().flatten()
     }
 
-    /// A step came from one state to another; `None` is that it is not remembered.
+    /// Counts a step that went from one state to another; `None` means that it is not remembered.
     pub(super) fn count(&mut self, from: Option<StepState>, to: Option<StepState>) {
         if let Some(count) = from.and_then(|from| self.by_state.get_mut(&from)) {
             *count -= 1;
@@ -443,8 +444,8 @@ impl Index {
     }
 }
 
-/// What an attempt holds on each of its hosts: its memory alone while it is frozen, and beside it room for what is moved
-/// from its GPUs.
+/// The resources that an attempt holds on each of its hosts: while it is frozen, its memory and the space for what is
+/// moved from its GPUs.
 pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
     let whole = HostResources::from_amounts(&step.spec.request);
     let moved = attempt.suspension.as_ref().map_or(0, |it| it.moved_mb);
@@ -458,17 +459,17 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
     }
 }
 
-/// A step as scheduling sees it.
+/// The request of a step to the scheduler.
 pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::from_spec(step.id.clone(), step.place, &step.spec);
     request.accepted_at = Some(step.place);
-    request.excluded_pools = step.barred.clone();
+    request.excluded_pools = step.excluded_pools.clone();
     request.evictions = step.evictions.clone();
-    request.guards = step.grounds.guards.clone();
-    step.home.send(request)
+    request.guards = step.provenance.guards.clone();
+    step.route.send(request)
 }
 
-/// The hosts whose prolog failed before it: it is tried elsewhere first.
+/// The hosts whose prolog failed for the step: others are tried first.
 fn avoided_hosts(step: &Step) -> BTreeSet<NodeName> {
     let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
     let failed = parts.filter(|part| {

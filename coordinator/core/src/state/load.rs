@@ -9,23 +9,23 @@ use sluice_common::id::{StepId, Subject};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubjectLoads {
     subjects: BTreeMap<Subject, SubjectLoad>,
-    /// Subjects by how much their ended steps weigh.
+    /// Subjects by the bytes of their ended steps.
     heaviest: BTreeSet<(u64, Subject)>,
-    /// Subjects by how many ended steps of theirs are remembered.
+    /// Subjects by the number of their ended steps.
     fullest: BTreeSet<(usize, Subject)>,
-    /// What all ended steps weigh.
+    /// Bytes of all ended steps.
     ended_bytes: u64,
 }
 
-/// What one subject has.
+/// The load of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SubjectLoad {
-    /// Steps that are not over, or hold something still.
+    /// Number of steps that are not over, or still hold something.
     pub(crate) steps: u64,
-    /// What these weigh.
+    /// Bytes of these.
     pub(crate) bytes: u64,
     ended_bytes: u64,
-    /// Those that are over, by the number of the record that ended them.
+    /// Ended steps, by the number of the record that ended them.
     ended: BTreeMap<u64, StepId>,
 }
 
@@ -47,7 +47,7 @@ impl SubjectLoads {
         });
     }
 
-    /// A step that counted as open is over.
+    /// Counts an open step as ended.
     pub(super) fn end(&mut self, subject: &Subject, weight: u64, step: &StepId, seq: u64) {
         self.change(subject, |load| {
             load.steps -= 1;
@@ -67,7 +67,7 @@ impl SubjectLoads {
         });
     }
 
-    /// A step that was told to weigh `before` weighs `weight`. `seq` is the number of the record that ended it.
+    /// Changes the bytes of a step from `before` to `weight`. `seq` is the number of the record that ended it.
     pub(super) fn update_weight(
         &mut self,
         subject: &Subject,
@@ -98,25 +98,25 @@ impl SubjectLoads {
         self.ended_bytes = self.ended_bytes - bytes + bytes_now;
     }
 
-    /// What all ended steps weigh.
+    /// Bytes of all ended steps.
     pub(crate) fn ended_bytes(&self) -> u64 {
         self.ended_bytes
     }
 
-    /// The step that ended first of those of the subject whose ended steps weigh most.
+    /// The oldest ended step of the subject whose ended steps have most bytes.
     pub(crate) fn oldest_of_most_bytes(&self) -> Option<&StepId> {
         let (_, subject) = self.heaviest.last()?;
         self.subjects.get(subject)?.ended.values().next()
     }
 
-    /// The step that ended first of those of the subject with most ended steps.
+    /// The oldest ended step of the subject with most ended steps.
     pub(crate) fn oldest_of_most_steps(&self) -> Option<&StepId> {
         let (_, subject) = self.fullest.last()?;
         self.subjects.get(subject)?.ended.values().next()
     }
 }
 
-/// A subject that has nothing has no rank.
+/// Updates the rank of a subject. A subject that has nothing has no rank.
 fn update_ranking<T: Ord + Default>(
     ranks: &mut BTreeSet<(T, Subject)>,
     before: T,

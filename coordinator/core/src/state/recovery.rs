@@ -12,7 +12,7 @@ impl State {
         self.stored.recovery.as_ref()
     }
 
-    /// By what an attempt is known again, as of now.
+    /// The warrant by which an attempt can be adopted later, as of now.
     pub fn warrant(&self, id: &AttemptId) -> Option<Warrant> {
         let step = self.step(&id.step)?;
         let attempt = step.attempt(id.number)?;
@@ -25,9 +25,9 @@ impl State {
             told_at: self.log_point(),
             submitted_at: step.submitted_at,
             spec: step.spec.clone(),
-            barred: step.barred.clone(),
-            home: step.home.clone(),
-            grounds: step.grounds.clone(),
+            excluded_pools: step.excluded_pools.clone(),
+            route: step.route.clone(),
+            provenance: step.provenance.clone(),
             retries_spent: step.retries_spent,
             pool: attempt.pool.clone(),
             placements: placements.collect(),
@@ -35,7 +35,7 @@ impl State {
         })
     }
 
-    /// Where the log stands.
+    /// The current position in the log.
     pub fn log_point(&self) -> LogPoint {
         LogPoint {
             epoch: self.epoch().map_or(0, |epoch| epoch.counter),

@@ -1,6 +1,6 @@
 //! Saves what records change, so that it can be rolled back: each pool, step and nomination as it was before the
-//! first record that touched it. A dry run therefore costs what it changes, not what there is. Indexes are rebuilt
-//! for what is rolled back.
+//! first record that touched it. A dry run therefore costs what it changes, not the size of the state. Indexes are
+//! rebuilt for what is rolled back.
 //!
 //! Only what a dry run makes can be rolled back: changes of pools and policies, a submitted step, and the decisions
 //! that follow at once.
@@ -21,23 +21,23 @@ use crate::record::{self, Record};
 
 use super::State;
 
-/// What was there before.
+/// The saved values.
 #[derive(Clone, Debug)]
 pub(crate) struct Rollback {
     seq: u64,
     cluster: Cluster,
     validations: BTreeMap<ValidationName, Option<Validation>>,
-    /// Who may do what, once a record changes it.
+    /// Roles, bindings and tokens, once a record changes them.
     access: Option<Access>,
     pools: BTreeMap<PoolName, Option<Pool>>,
-    /// None of those that were not there.
+    /// `None` for a step that did not exist.
     steps: BTreeMap<StepId, Option<Step>>,
     nominations: BTreeMap<StepId, Option<Nomination>>,
     templates: BTreeMap<TemplateName, Option<StoredTemplate>>,
 }
 
 impl Rollback {
-    /// From here on.
+    /// Starts to save changes of a state.
     pub(crate) fn of(state: &State) -> Self {
         Self {
             seq: state.stored.seq,
@@ -51,7 +51,7 @@ impl Rollback {
         }
     }
 
-    /// Keeps what a record is about to change.
+    /// Saves what a record is about to change.
     pub(crate) fn note(&mut self, state: &State, record: &Record) {
         if let Some(step) = record.step() {
             self.note_step(state, step);
@@ -75,7 +75,7 @@ impl Rollback {
             self.access.get_or_insert_with(|| state.access().clone());
         }
         if let Record::Nominated { nomination, .. } = record {
-            // A pool keeps one soft promise, which this may replace.
+            // A pool has one soft nomination, which this may replace.
             let pool = state.scheduler().pool(&nomination.pool);
             if let Some(soft) = pool.and_then(|pool| pool.soft_nomination().cloned()) {
                 self.note_promise(state, &soft);
@@ -83,7 +83,7 @@ impl Rollback {
         }
     }
 
-    /// How many pools and steps were.
+    /// Number of saved pools and steps.
     #[cfg(test)]
     pub(crate) fn noted(&self) -> (usize, usize) {
         (self.pools.len(), self.steps.len())
@@ -129,7 +129,7 @@ fn pool_changed_by(record: &Record) -> Option<&PoolName> {
 }
 
 impl State {
-    /// Takes back all records since `rollback` began.
+    /// Rolls back all records since `rollback` began.
     pub(crate) fn take_back(&mut self, rollback: Rollback) {
         let Rollback {
             seq,
@@ -198,8 +198,8 @@ impl State {
         self.index.put_terms(&before);
         let scheduler = self.index.scheduler_mut();
         let policies = now.as_ref().map(|now| &now.policies);
-        let gone = policies.into_iter().flatten();
-        for (subject, _) in gone.filter(|(subject, _)| !before.policies.contains_key(*subject)) {
+        let added = policies.into_iter().flatten();
+        for (subject, _) in added.filter(|(subject, _)| !before.policies.contains_key(*subject)) {
             scheduler.remove_policy(name, subject);
         }
         for (subject, binding) in &before.policies {
@@ -218,7 +218,7 @@ impl State {
     }
 }
 
-/// The hosts that attempts of steps are on.
+/// The hosts of the steps' attempts.
 fn nodes_of<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<NodeName> {
     let attempts = steps.flat_map(|step| &step.attempts);
     let parts = attempts.flat_map(|attempt| &attempt.parts);

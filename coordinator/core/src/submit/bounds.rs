@@ -11,8 +11,8 @@ use crate::input::{Bounds, NewStep};
 use crate::output::{QueueBound, QueueFull, Refusal};
 use crate::record::Record;
 
-/// The subjects whose new steps would be too much, and why. All steps of a submit are judged together: those of one
-/// subject are taken in, or none of them. What is there already adds nothing.
+/// The subjects whose new steps would exceed the bounds, and how. All steps of one subject in a submit are accepted,
+/// or none. Repeated steps add nothing.
 pub(crate) fn over_bounds(ctx: &Context, steps: &[NewStep]) -> BTreeMap<Subject, Refusal> {
     let mut sums: BTreeMap<&Subject, (u64, u64)> = BTreeMap::new();
     let new = steps.iter().filter(|it| ctx.state().step(&it.id).is_none());
@@ -47,7 +47,7 @@ fn over_bound(ctx: &Context, subject: &Subject, (steps, bytes): (u64, u64)) -> O
     }))
 }
 
-/// Forgets ended steps of which there are too many, or that weigh too much.
+/// Forgets ended steps beyond the bounds of number and bytes.
 pub(crate) fn forget_old(ctx: &mut Context) {
     let bounds = ctx.settings().bounds;
     while let Some(step) = first_too_many(ctx, bounds) {

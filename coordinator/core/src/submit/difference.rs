@@ -4,9 +4,8 @@ use sluice_common::pool_rules::Setting;
 use sluice_common::request::ResourceSettings;
 use sluice_common::step::StepSpec;
 
-/// The first field in which two specs differ, by the name that users write. What was computed from other fields
-/// (`request`) is not compared beside them, and `cpu_count` is compared as counted: a decimal need not survive being
-/// stored to its last bit.
+/// The first field in which two specs differ, by the name that users write. Computed values (`request`) are not
+/// compared, and `cpu_count` is compared as counted: a decimal need not survive being stored to its last bit.
 pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
     let StepSpec {
         name,
@@ -38,10 +37,10 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         mounts,
         privileged,
         host_network,
-        // Where a value was written does not change what is asked for.
+        // The place where a value was written does not change the request.
         inherited: _,
     } = old;
-    // What neither says is the same, whatever their pools have said since.
+    // A setting that neither spec sets is the same, whatever their pools have set since.
     let same = |setting: Setting, values_are: bool| {
         values_are || unset.contains(&setting) && new.unset.contains(&setting)
     };
@@ -86,7 +85,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
             "cpu_mode",
             same(Setting::CpuMode, *cpu_mode == new.cpu_mode),
         ),
-        // Last: where it was not written it follows the command, which is what was meant to differ.
+        // Last, because a name that was not written follows the command, which is then the real difference.
         ("name", *name == new.name),
     ];
     let different = fields.into_iter().find(|(_, same)| !same);
@@ -94,7 +93,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
 }
 
 pub(crate) fn same_resources(old: &StepSpec, new: &StepSpec) -> bool {
-    // What was counted may hold what templates added. A key that is asked for as nothing is not asked for.
+    // The counted request may contain amounts of templates. A key with amount 0 is not asked for.
     let asked = old.resources.demand();
     let asked = asked.unwrap_or_else(|_| old.request.clone());
     (asked == new.request || old.request == new.request)

@@ -18,23 +18,23 @@ use crate::model::step::Step;
 use crate::model::template::Provenance;
 use crate::state::request;
 use crate::submit::fill::fill;
-use crate::submit::layers::{grounds, over_templates};
+use crate::submit::layers::{over_templates, provenance_of};
 use crate::submit::origins::of_settings;
 
-/// A step with all that lies under it.
+/// A step with everything that is filled in.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EffectiveStep {
-    /// The pool for which this is told.
+    /// The pool of this spec.
     pub pool: Option<PoolName>,
-    /// The hardware that it was granted there, if it is known.
+    /// The granted hardware there, if it is known.
     pub platform: Option<PlatformName>,
-    /// What is started and what it takes. Variables stand as they are written.
+    /// The command and its settings, with variables as they are written.
     pub template: Template,
-    /// Where each value came from, by the field. What is absent says nothing.
+    /// The origin of each value, by field. Absent fields are not set.
     pub origins: Origins,
 }
 
-/// What a step is where it was granted last, else in `pool`, which it would be granted by.
+/// The effective spec of a step in the pool that granted it last, or else in `pool`.
 pub(crate) fn effective_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -> EffectiveStep {
     let latest = step.latest();
     let part = latest.and_then(|attempt| attempt.parts.first());
@@ -46,16 +46,16 @@ pub(crate) fn effective_step(ctx: &Context, step: &Step, pool: Option<&PoolName>
         asked.into_iter().flatten().take(1).collect()
     };
     let platform = granted.as_ref().and_then(|of| of.first().cloned());
-    let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
-    let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
+    let platforms: Vec<PlatformName> = granted.unwrap_or_else(asked);
+    let below = pool.and_then(|pool| step.provenance.at(pool, &platforms));
     EffectiveStep {
         pool: pool.cloned(),
-        ..merged(&step.spec, ground, &step.grounds, platform)
+        ..merged(&step.spec, below, &step.provenance, platform)
     }
 }
 
-/// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
-/// in. It may be barred there all the same: [`Core`] tells when it is submitted.
+/// The effective spec of a step in a pool if it were submitted now, and the step with all settings of the pool filled
+/// in. The pool may exclude the step all the same: [`Core`] tells when it is submitted.
 pub(crate) fn preview_effective_step(
     ctx: &Context,
     spec: &StepSpec,
@@ -63,40 +63,40 @@ pub(crate) fn preview_effective_step(
 ) -> (StepSpec, EffectiveStep) {
     let request = Request::from_spec(placeholder_id(), 0, spec);
     let layers = ctx.state().layers_of(pool, &request);
-    let ground = layers.first();
+    let below = layers.first();
     let settings = of_settings(pool, ctx.state(), &request, spec);
-    let mut filled = over_templates(ground, spec).into_owned();
+    let mut filled = over_templates(below, spec).into_owned();
     fill(&pool.spec, &mut filled);
-    let mut grounds = grounds(ctx, &request, spec, core::iter::once(pool));
-    grounds.settings = settings;
+    let mut provenance = provenance_of(ctx, &request, spec, core::iter::once(pool));
+    provenance.settings = settings;
     let merged = EffectiveStep {
         pool: Some(pool.name.clone()),
-        ..merged(&filled, Some(ground), &grounds, None)
+        ..merged(&filled, Some(below), &provenance, None)
     };
     (filled, merged)
 }
 
-/// The id of a step that is none yet.
+/// The id of a step that is not submitted.
 pub(crate) fn placeholder_id() -> StepId {
     StepId::new("none").expect("the word is a well-formed name")
 }
 
 fn merged(
     spec: &StepSpec,
-    ground: Option<&MergedTemplate>,
-    grounds: &Provenance,
+    below: Option<&MergedTemplate>,
+    provenance: &Provenance,
     platform: Option<PlatformName>,
 ) -> EffectiveStep {
-    let mut all = ground.cloned().unwrap_or_default();
-    // Amounts are those of the pool that it preferred, wherever it is granted.
+    let mut all = below.cloned().unwrap_or_default();
+    // Amounts are those of the preferred pool, wherever the step is granted.
     all.template.resources = DefaultResources::default();
     all.origins
         .retain(|field, _| !field.starts_with("resources."));
     all.put(&own(spec), &Origin::Step);
-    fill_resources(&mut all.template.resources, grounds);
+    fill_resources(&mut all.template.resources, provenance);
     let mut origins = all.origins;
     note_settings(&mut origins, spec);
-    origins.extend(grounds.settings.clone());
+    origins.extend(provenance.settings.clone());
     for field in &spec.inherited {
         if let Some(origin) = origins.get_mut(field) {
             *origin = Origin::Pipeline;
@@ -110,7 +110,7 @@ fn merged(
     }
 }
 
-/// What a step says itself, as a layer.
+/// The step's own fields, as a layer.
 fn own(spec: &StepSpec) -> Template {
     Template {
         env: spec.env.clone(),
@@ -126,20 +126,20 @@ fn own(spec: &StepSpec) -> Template {
     }
 }
 
-/// With the amounts that it took from a template.
-fn fill_resources(resources: &mut DefaultResources, grounds: &Provenance) {
+/// Adds the amounts that the step took from a template.
+fn fill_resources(resources: &mut DefaultResources, provenance: &Provenance) {
     let from = |field: &str| {
-        let origin = grounds.settings.get(field)?;
-        let ground = match origin {
-            Origin::Template { pool, .. } => grounds.at(pool, &[]),
-            Origin::Override { pool, platform } => grounds.at(pool, slice::from_ref(platform)),
+        let origin = provenance.settings.get(field)?;
+        let below = match origin {
+            Origin::Template { pool, .. } => provenance.at(pool, &[]),
+            Origin::Override { pool, platform } => provenance.at(pool, slice::from_ref(platform)),
             Origin::Step
             | Origin::Pipeline
             | Origin::Work
             | Origin::Pool { .. }
             | Origin::BuiltIn => None,
         };
-        Some(&ground?.template.resources)
+        Some(&below?.template.resources)
     };
     if let Some(below) = from("resources.gpu_count") {
         resources.gpu_count = resources.gpu_count.or(below.gpu_count);
@@ -155,7 +155,7 @@ fn fill_resources(resources: &mut DefaultResources, grounds: &Provenance) {
     }
 }
 
-/// Said by the step, else built in; what a pool said is noted over it.
+/// Notes the settings of the step, or else the built-in ones; settings of a pool are noted over them.
 fn note_settings(origins: &mut Origins, spec: &StepSpec) {
     for setting in Setting::ALL {
         let origin = match spec.unset.contains(&setting) {

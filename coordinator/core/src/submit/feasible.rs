@@ -12,8 +12,8 @@ use crate::guard::denied_hosts;
 use crate::model::step::Step;
 use crate::state::request;
 
-/// Why a step that waits could never start, by what is declared, reserved and limited alone: hosts come and go. The
-/// rules of pools were checked when it was submitted.
+/// The reason why a queued step could never start, by declared, reserved and limited amounts alone, because hosts
+/// come and go. The rules of pools were checked at the submit.
 pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
     if let Some(unknown) = unknown_pool(ctx, step.spec.pool.as_ref()) {
         return Some(Cause::rejected(unknown));
@@ -25,7 +25,7 @@ pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
     Some(rejected(found, &request))
 }
 
-/// The pool that a step names is not there.
+/// The rejection of a step that names an unknown pool.
 pub(crate) fn unknown_pool(ctx: &Context, named: Option<&PoolName>) -> Option<Rejection> {
     let pool = named.filter(|pool| ctx.state().pool(pool).is_none())?;
     Some(Rejection::UnknownPool {
@@ -34,7 +34,7 @@ pub(crate) fn unknown_pool(ctx: &Context, named: Option<&PoolName>) -> Option<Re
     })
 }
 
-/// By what each pool says that was asked, the most preferred first. A request for which there is no pool has no policy.
+/// The rejection by each pool that was checked, the most preferred first. A request without a pool has no policy.
 pub(crate) fn rejected(by: impl Iterator<Item = Rejection>, request: &Request) -> Cause {
     let mut by: Vec<Rejection> = by.collect();
     match by.is_empty() {
@@ -107,7 +107,7 @@ pub(crate) fn never_in(
     }
 }
 
-/// No host that the pool remembers is large enough, or too few are.
+/// The rejection because no host that the pool remembers is large enough, or too few are.
 fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize) -> Rejection {
     let known = ctx.state().scheduler().pool(pool);
     let closed = known.and_then(|known| denied_hosts(pool, known, request));
@@ -137,7 +137,7 @@ pub(crate) fn no_policy(request: &Request) -> Rejection {
     }
 }
 
-/// No host of a pool is of what a request asks for; `None` if one is, or where it takes any.
+/// The rejection because no host of a pool is of a requested platform; `None` if one is, or if any will do.
 fn of_no_platform(ctx: &Context, pool: &PoolName, request: &Request) -> Option<HostMismatch> {
     let scheduler = ctx.state().scheduler().pool(pool)?;
     let asked = scheduler.wanted(request);

@@ -7,45 +7,45 @@ use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, StepSpec, WorkKind};
 use sluice_common::time::Span;
 
-/// Fills in what a step does not say: as its kind of work has it, else as the pool has it, else as it is anywhere; and
+/// Fills in the settings that a step leaves out: by its kind of work, else by the pool, else the built-in ones; and
 /// never more than the pool allows.
 pub(crate) fn fill(rules: &PoolSpec, spec: &mut StepSpec) {
     let PoolSpec { defaults, max, .. } = rules;
-    let unsaid = spec.unset.clone();
-    let unsaid = |setting| unsaid.contains(&setting);
-    if unsaid(Setting::Timeout) {
-        let its = defaults.timeout.filter(|_| !is_open_ended(spec.work));
-        spec.timeout = cut(its, max.timeout);
+    let is_unset = spec.unset.clone();
+    let is_unset = |setting| is_unset.contains(&setting);
+    if is_unset(Setting::Timeout) {
+        let default = defaults.timeout.filter(|_| !is_open_ended(spec.work));
+        spec.timeout = cut(default, max.timeout);
     }
-    if unsaid(Setting::QueueTimeout) {
+    if is_unset(Setting::QueueTimeout) {
         spec.queue_timeout = cut(defaults.queue_timeout, max.queue_timeout);
     }
-    if unsaid(Setting::GracePeriod) {
+    if is_unset(Setting::GracePeriod) {
         let grace = defaults.grace_period.unwrap_or(spec.grace);
         spec.grace = max.grace_period.map_or(grace, |most| grace.min(most));
     }
-    if unsaid(Setting::Retries) {
-        let its = defaults.retries.filter(|_| spec.work.is_none());
-        let retries = its.unwrap_or(spec.retries);
+    if is_unset(Setting::Retries) {
+        let default = defaults.retries.filter(|_| spec.work.is_none());
+        let retries = default.unwrap_or(spec.retries);
         spec.retries = max.retries.map_or(retries, |most| retries.min(most));
     }
-    if unsaid(Setting::OnPreempt) {
+    if is_unset(Setting::OnPreempt) {
         spec.on_preempt = mode(rules, spec.on_preempt);
     }
-    if unsaid(Setting::CpuMode) {
+    if is_unset(Setting::CpuMode) {
         spec.cpu_mode = cpu_mode(rules, spec).unwrap_or(spec.cpu_mode);
     }
 }
 
-/// The pool's own, where as many processors as the step asks for can be had so.
+/// The pool's CPU mode, if it allows the number of cores that the step asks for.
 pub(crate) fn cpu_mode(rules: &PoolSpec, spec: &StepSpec) -> Option<CpuMode> {
     let mcpu = spec.request.get(MCPU);
     rules.defaults.cpu_mode.filter(|mode| mode.suits(mcpu))
 }
 
-/// The shorter of two bounds, if there are two.
-pub(crate) fn cut(its: Option<Span>, most: Option<Span>) -> Option<Span> {
-    its.into_iter().chain(most).min()
+/// The shorter of two bounds.
+pub(crate) fn cut(default: Option<Span>, most: Option<Span>) -> Option<Span> {
+    default.into_iter().chain(most).min()
 }
 
 /// The pool's own mode, else the usual one, else the first that it allows.
@@ -57,7 +57,7 @@ pub(crate) fn mode(rules: &PoolSpec, usual: OnPreempt) -> OnPreempt {
         .unwrap_or(usual)
 }
 
-/// Work that goes on for as long as a caller wants it.
+/// Whether the work goes on until a caller ends it.
 pub(crate) fn is_open_ended(work: Option<WorkKind>) -> bool {
     match work {
         Some(WorkKind::Inference | WorkKind::Notebook) => true,

@@ -20,40 +20,40 @@ use crate::model::pool::Pool;
 use crate::model::template::Provenance;
 use crate::state::State;
 
-/// What a pool lays under a step.
+/// The template layers of a pool under a step.
 pub(crate) struct Layers {
-    /// On hardware that nothing is overridden for.
+    /// The merge for hardware that no platform overrides.
     pool: MergedTemplate,
-    /// On platforms that override something, of those that it may be granted.
+    /// The merges of platforms that override something and that the step may be granted.
     platforms: Vec<(PlatformName, MergedTemplate)>,
-    /// On the other platforms that override something, on whose hosts it may run all the same: a host may be of several,
-    /// and a step without GPUs that names none runs on hosts of any kind.
+    /// The merges of the other platforms that override something. The step may run on their hosts too: a host may be
+    /// of several platforms, and a step without GPUs that names none runs on hosts of any kind.
     others: Vec<(PlatformName, MergedTemplate)>,
-    /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
+    /// The platforms that the step asks for there, most preferred first; empty if it takes any.
     asked: Vec<PlatformName>,
 }
 
 impl State {
-    /// The platforms that a request asks for in a pool, or takes there because it names none.
+    /// The platforms that a request asks for in a pool, or gets there because it names none.
     pub(crate) fn asked_in(&self, pool: &PoolName, request: &Request) -> Vec<PlatformName> {
         let known = self.scheduler().pool(pool);
         known.map_or_else(Vec::new, |known| known.wanted(request).to_vec())
     }
 
-    /// What a pool lays under a step that is submitted now.
+    /// The layers of a pool under a step that is submitted now.
     pub(crate) fn layers_of(&self, pool: &Pool, request: &Request) -> Layers {
         let mut merged = MergedTemplate::default();
         for name in &pool.spec.templates {
-            if let Some(kept) = self.templates().get(name) {
+            if let Some(stored) = self.templates().get(name) {
                 let origin = Origin::Template {
                     pool: pool.name.clone(),
                     template: name.clone(),
                 };
-                merged.put(&kept.template, &origin);
+                merged.put(&stored.template, &origin);
             }
         }
         let asked = self.asked_in(&pool.name, request);
-        // A step that says nothing of GPUs is given those that the templates say.
+        // A step that does not set GPUs gets those of the templates.
         let below = merged.template.resources.gpu_count.unwrap_or(0);
         let gpus = request.each.gpus().max(below) > 0;
         let overriding = pool.platforms.iter().filter_map(|(name, platform)| {
@@ -84,7 +84,7 @@ impl State {
 }
 
 impl Layers {
-    /// On the hardware that the step asks for first; where it takes any, nothing is overridden.
+    /// The merge for the preferred hardware; if the step takes any, nothing is overridden.
     pub(crate) fn first(&self) -> &MergedTemplate {
         let overridden = self
             .asked
@@ -93,11 +93,11 @@ impl Layers {
         overridden.map_or(&self.pool, |(_, merged)| merged)
     }
 
-    /// On all hardware that the step may be granted.
+    /// The merges for all hardware that the step may be granted.
     fn all(&self) -> impl Iterator<Item = (Option<&PlatformName>, &MergedTemplate)> {
         let overridden = self.platforms.iter();
         let overridden = overridden.map(|(name, merged)| (Some(name), merged));
-        // Nothing else is left where each that it asks for is overridden.
+        // Nothing else is left if each requested platform overrides something.
         let every = |name: &PlatformName| self.platforms.iter().any(|(it, _)| it == name);
         let rest = self.asked.is_empty() || !self.asked.iter().all(every);
         rest.then_some((None, &self.pool))
@@ -105,7 +105,7 @@ impl Layers {
             .chain(overridden)
     }
 
-    /// The first thing of a step that they do not let be, wherever it may be granted.
+    /// The first field of a step that the layers forbid, wherever it may be granted.
     pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<TemplateViolation> {
         let known = known_of(pool, spec);
         let granted = self.all().find_map(|(platform, merged)| {
@@ -120,8 +120,8 @@ impl Layers {
         granted.or_else(|| self.forbid_by_host(spec, &known))
     }
 
-    /// What is forbidden on the hosts of a platform is so for whoever runs there, not for those alone who are granted it. A
-    /// step that names a platform is kept off those hosts instead, by its guard.
+    /// The first field that a host's platforms forbid. They forbid it for every step that runs there, not only for
+    /// those that ask for the platform. A step that names a platform is kept off those hosts by its guard instead.
     fn forbid_by_host(
         &self,
         spec: &StepSpec,
@@ -139,7 +139,7 @@ impl Layers {
         })
     }
 
-    /// What platforms of the pool do not allow of a step that is let in: it is kept off hosts of such hardware.
+    /// The permissions that platforms of the pool deny to an accepted step, which is kept off hosts of such hardware.
     pub(crate) fn guard(&self, pool: &Pool, spec: &StepSpec) -> Guard {
         let mut guard = Guard::default();
         let overriding = || self.platforms.iter().chain(&self.others);
@@ -149,7 +149,8 @@ impl Layers {
                 let own = platform.and_then(|it| it.terms.overrides.as_deref());
                 own.is_some_and(|own| permission.is_said_by(own))
             };
-            // What lies under the step is that of what it is granted, and what it may ask for there is up to all.
+            // The templates under the step are those of its granted platform, and the permissions are those of all
+            // platforms of the host.
             let forbidden = |other: &MergedTemplate| {
                 self.all().find_map(|(_, merged)| {
                     let judged = permission.taken_from(&other.template, &merged.template);
@@ -158,7 +159,7 @@ impl Layers {
             };
             let saying: Vec<_> = overriding().filter(says).collect();
             if saying.is_empty() {
-                // Then all are as the pool is, which lets it in.
+                // Then all hosts are as the pool is, which accepts it.
                 continue;
             }
             let judged = saying.into_iter();
@@ -178,7 +179,7 @@ impl Layers {
     }
 }
 
-/// What is known of a step before there is a host: what may be mounted depends on nothing else.
+/// The variables that are known before there is a host: whether something may be mounted depends on no others.
 pub(crate) fn known_of(pool: &PoolName, spec: &StepSpec) -> impl Fn(Variable) -> Option<String> {
     move |variable| {
         let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
@@ -206,13 +207,13 @@ pub(crate) fn too_large(merged: &MergedTemplate, spec: &StepSpec) -> Option<Temp
     })
 }
 
-/// A step with the amounts that it takes where these layers lie under it.
+/// The step with the amounts of these layers.
 pub(crate) fn over_templates<'a>(merged: &MergedTemplate, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
     let below = &merged.template.resources;
     if below.is_empty() {
         return Cow::Borrowed(spec);
     }
-    // What was stored and what was submitted were each checked.
+    // The stored and the submitted amounts were each checked.
     match below.fill_unset(&spec.resources).demand() {
         Ok(request) => Cow::Owned(StepSpec {
             request,
@@ -222,26 +223,26 @@ pub(crate) fn over_templates<'a>(merged: &MergedTemplate, spec: &'a StepSpec) ->
     }
 }
 
-/// What lies under a step in each of these pools, that which it prefers first.
-pub(crate) fn grounds<'a>(
+/// The templates under a step in each of these pools, the preferred one first.
+pub(crate) fn provenance_of<'a>(
     ctx: &Context,
     request: &Request,
     spec: &StepSpec,
     pools: impl Iterator<Item = &'a Pool>,
 ) -> Provenance {
-    let mut grounds = Provenance::default();
+    let mut provenance = Provenance::default();
     for pool in pools {
         let layers = ctx.state().layers_of(pool, request);
         let guard = layers.guard(pool, spec);
         if !guard.is_empty() {
-            grounds.guards.insert(pool.name.clone(), guard);
+            provenance.guards.insert(pool.name.clone(), guard);
         }
         if !layers.pool.template.is_empty() {
-            grounds.put(&pool.name, None, layers.pool);
+            provenance.put(&pool.name, None, layers.pool);
         }
         for (platform, merged) in layers.platforms {
-            grounds.put(&pool.name, Some(platform), merged);
+            provenance.put(&pool.name, Some(platform), merged);
         }
     }
-    grounds
+    provenance
 }

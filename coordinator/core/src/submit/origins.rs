@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::submit::fill::{cpu_mode, is_open_ended};
 use crate::submit::layers::over_templates;
 
-/// Before they are filled in.
+/// Notes the origins of settings, before they are filled in.
 pub(crate) fn of_settings(
     pool: &Pool,
     state: &State,
@@ -22,20 +22,20 @@ pub(crate) fn of_settings(
 ) -> Origins {
     let layers = state.layers_of(pool, request);
     let below = layers.first();
-    let there = over_templates(below, spec);
+    let filled = over_templates(below, spec);
     let unsaid = spec.unset.iter();
     let settings = unsaid.filter_map(|setting| {
-        let origin = of_setting(pool, &there, *setting)?;
+        let origin = of_setting(pool, &filled, *setting)?;
         Some((String::from(setting.as_str()), origin))
     });
     let mut found: Origins = settings.collect();
-    let said = [
+    let is_set = [
         ("resources.gpu_count", spec.resources.gpu_count.is_some()),
         ("resources.cpu_count", spec.resources.cpu_count.is_some()),
         ("resources.memory", spec.resources.memory.is_some()),
         ("resources.storage", spec.resources.storage.is_some()),
     ];
-    for (field, _) in said.into_iter().filter(|(_, said)| !said) {
+    for (field, _) in is_set.into_iter().filter(|(_, is_set)| !is_set) {
         if let Some(origin) = below.origins.get(field) {
             found.insert(String::from(field), origin.clone());
         }
@@ -69,7 +69,7 @@ fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> 
     by_work.then_some(Origin::Work)
 }
 
-/// Whether that many are not what holds anywhere.
+/// Whether the kind of work sets other retries than the built-in ones.
 fn has_retries(work: WorkKind) -> bool {
     work.retries() != 0
 }

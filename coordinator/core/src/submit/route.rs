@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::model::cluster::Route;
 use crate::model::step::default_subject;
 
-/// Where the cluster's defaults send a step, and through whose policy.
+/// The route that the cluster's defaults give a step.
 pub(crate) fn route_of(ctx: &Context, spec: &StepSpec) -> Route {
     let terms = &ctx.state().cluster().terms;
     let default = terms.pool_of(&spec.subject, spec.request.get(GPU) > 0);
@@ -28,18 +28,19 @@ pub(crate) fn route_of(ctx: &Context, spec: &StepSpec) -> Route {
     }
 }
 
-/// Whether a step is left to the policies of its subject: the pool for all lets it in by none, and others do.
+/// Whether a step's own policies choose its pool: the default pool admits it neither by its own subject's policy nor
+/// by that of `default`, and its subject has a policy elsewhere.
 fn goes_by_its_policies(ctx: &Context, spec: &StepSpec, pool: &PoolName) -> bool {
     let subject = &spec.subject;
     let sent = ctx.state().cluster().terms.subjects.get(subject);
-    let sent = sent.and_then(|its| its.pool_of(spec.request.get(GPU) > 0));
+    let sent = sent.and_then(|defaults| defaults.pool_of(spec.request.get(GPU) > 0));
     let may = |pool: &PoolName| has_policy(ctx, pool, subject);
     let mut pools = ctx.state().pools().keys();
     let lets_in = may(pool) || lender(ctx, subject, pool).is_some();
     sent.is_none() && !lets_in && pools.any(may)
 }
 
-/// The subject `default` in its default pool, for one who has no policy there.
+/// The subject `default` in its default pool, if the step's own subject has no policy there.
 fn lender(ctx: &Context, subject: &Subject, pool: &PoolName) -> Option<Subject> {
     let lent = default_subject();
     let lends = !has_policy(ctx, pool, subject) && has_policy(ctx, pool, &lent);

@@ -32,45 +32,45 @@ use crate::state::request;
 use crate::submit::effective_spec::preview_effective_step;
 use crate::submit::feasible::{never_in, rejected};
 use crate::submit::fill::fill;
-use crate::submit::layers::{grounds, over_templates};
+use crate::submit::layers::{over_templates, provenance_of};
 use crate::submit::origins::of_settings;
 use crate::submit::validation::invalid_in;
 
-/// What becomes of a step that is submitted.
+/// The decision about a submitted step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SubmitDecision {
     Queued {
-        /// With everything filled in.
+        /// The spec with everything filled in.
         spec: StepSpec,
-        /// In any pool but these.
-        barred: BTreeSet<PoolName>,
-        /// Where the cluster's defaults send it.
-        home: Route,
-        /// What templates lay under it.
-        grounds: Provenance,
+        /// The pools that exclude it.
+        excluded_pools: BTreeSet<PoolName>,
+        /// Route by the cluster's defaults.
+        route: Route,
+        /// Templates under it.
+        provenance: Provenance,
     },
-    /// It could never run.
+    /// The step could never run.
     Rejected {
-        /// As it was written.
+        /// The spec as it was written.
         spec: StepSpec,
         reason: Cause,
     },
 }
 
-/// Why a candidate does not take a step.
+/// The reason why a candidate pool does not take a step.
 enum PoolObstacle {
-    /// It could never be granted there, or a rule of the pool or its assertions do not let it in.
+    /// The step could never be granted there, or a rule or an assertion of the pool excludes it.
     Never(Rejection),
-    /// It would take it, and takes nothing now.
+    /// The pool would take it after its maintenance.
     Maintenance(String),
 }
 
-/// Judges a step by the rules of pools, and by the scheduler in those that they leave. `request` is the step as
+/// Decides about a step by the rules of pools, and by the scheduler in those that remain. `request` is the step as
 /// written.
 pub(crate) fn admit_by_rules(
     ctx: &Context,
     request: &Request,
-    home: Route,
+    route: Route,
     spec: StepSpec,
     past_maintenance: bool,
 ) -> Result<SubmitDecision, Refusal> {
@@ -80,8 +80,8 @@ pub(crate) fn admit_by_rules(
             continue;
         };
         let layers = ctx.state().layers_of(terms, request);
-        let there = over_templates(layers.first(), &spec);
-        let mut asks = request.with_amounts(&there.request);
+        let filled = over_templates(layers.first(), &spec);
+        let mut asks = request.with_amounts(&filled.request);
         let forbidden = layers.forbid(name, &spec);
         let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
         if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
@@ -94,17 +94,17 @@ pub(crate) fn admit_by_rules(
         let broken = || breach(terms, &spec).or_else(|| forbidden.map(by_template));
         let broken = || broken().map(|breach| breaks_rule(name, breach));
         let closed = || closed(terms).filter(|_| !past_maintenance);
-        // What is judged first is what the step is, then whether it could ever be granted.
+        // First the validity of the step, then whether it could ever be granted.
         let never = invalid().or_else(never).or_else(broken);
         match never.map(PoolObstacle::Never).or_else(closed) {
             None => {
-                let there = there.into_owned();
+                let filled = filled.into_owned();
                 return Ok(queued_under(
                     ctx,
                     terms,
-                    home,
+                    route,
                     request,
-                    there,
+                    filled,
                     past_maintenance,
                 ));
             }
@@ -114,7 +114,7 @@ pub(crate) fn admit_by_rules(
     admitted_nowhere(request, spec, obstacles)
 }
 
-/// Why the documents of a pool do not let a step in as it would be there.
+/// The rejection by the validations of a pool, with everything filled in.
 fn invalid_as_filled(
     ctx: &Context,
     pool: &Pool,
@@ -128,7 +128,7 @@ fn invalid_as_filled(
     invalid_in(ctx, &pool.name, request, &as_filled(ctx, &pool.name, spec))
 }
 
-/// A step as it would be in a pool, with everything filled in.
+/// The step with everything filled in by a pool.
 pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> StepSpec {
     match ctx.state().pool(pool) {
         Some(pool) => preview_effective_step(ctx, spec, pool).0,
@@ -136,7 +136,7 @@ pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Step
     }
 }
 
-/// The first rule of a pool that a step breaks by what it says.
+/// The first rule of a pool that the written fields of a step break.
 pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Rejection> {
     let terms = ctx.state().pool(pool)?;
     let request = Request::from_spec(crate::submit::effective_spec::placeholder_id(), 0, spec);
@@ -146,11 +146,12 @@ pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Op
     broken.map(|breach| breaks_rule(pool, breach))
 }
 
-/// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
+/// Queues the step with the settings of the most preferred pool that could grant it. Pools that exclude it with these
+/// settings are excluded.
 fn queued_under(
     ctx: &Context,
     preferred: &Pool,
-    home: Route,
+    route: Route,
     request: &Request,
     mut spec: StepSpec,
     past_maintenance: bool,
@@ -163,7 +164,7 @@ fn queued_under(
     };
     let others = ctx.state().pools().values();
     let others = others.filter(|pool| pool.name != preferred.name);
-    let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
+    let (excluded_pools, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
         let layers = ctx.state().layers_of(pool, request);
         !past_maintenance && pool.spec.maintenance.is_some()
             || breach(pool, &as_said).is_some()
@@ -173,24 +174,27 @@ fn queued_under(
     let open = open
         .into_iter()
         .filter(|pool| request.may_run_in(&pool.name, pool.made));
-    let mut grounds = grounds(
+    let mut provenance = provenance_of(
         ctx,
         request,
         &as_said,
         core::iter::once(preferred).chain(open),
     );
-    grounds.settings = settings;
-    let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
+    provenance.settings = settings;
+    let excluded_pools = excluded_pools
+        .into_iter()
+        .map(|pool| pool.name.clone())
+        .collect();
     SubmitDecision::Queued {
         spec,
-        barred,
-        home,
-        grounds,
+        excluded_pools,
+        route,
+        provenance,
     }
 }
 
-/// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
-/// submitted; what held then holds for it.
+/// The pools that exclude a queued step, each with the reason. Rules may have changed since the submit; those of the
+/// submit count.
 pub(crate) fn excluded_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Exclusion)> {
     let as_said = StepSpec {
         unset: BTreeSet::new(),
@@ -199,11 +203,11 @@ pub(crate) fn excluded_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Exclus
     let request = request(step);
     let elsewhere = |pool: &PoolName| request.pool.as_ref().is_some_and(|only| only != pool);
     let known = ctx.state().pools().iter();
-    let barred = known.filter(|(name, pool)| {
-        let kept_out = step.barred.contains(*name) || request.is_older_than(pool.made);
+    let excluded_pools = known.filter(|(name, pool)| {
+        let kept_out = step.excluded_pools.contains(*name) || request.is_older_than(pool.made);
         kept_out && !elsewhere(name)
     });
-    let bound = barred.filter(|(name, _)| {
+    let bound = excluded_pools.filter(|(name, _)| {
         let known = ctx.state().scheduler().pool(name);
         known.is_some_and(|known| known.policy(&request.subject).is_some())
     });
@@ -230,8 +234,8 @@ fn closed(pool: &Pool) -> Option<PoolObstacle> {
     pool.spec.maintenance.clone().map(PoolObstacle::Maintenance)
 }
 
-/// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of
-/// the most preferred pool; the others are listed.
+/// Rejects the step for the reason of the most preferred pool, and lists the others. If a pool would take it after
+/// its maintenance, the submit is refused instead and may be repeated.
 fn admitted_nowhere(
     request: &Request,
     spec: StepSpec,
@@ -268,12 +272,12 @@ fn by_template(forbidden: TemplateViolation) -> RuleBreach {
     }
 }
 
-/// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
+/// The first rule that the written fields of a step break. Fields that are left out break none: they are filled in.
 fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
     let rules = &pool.spec;
     let says = |setting| !spec.unset.contains(&setting);
     let max = &rules.max;
-    // Without a bound it would run, or wait, forever.
+    // Without a bound the step would run, or wait, forever.
     let spans = [
         (Setting::Timeout, spec.timeout, max.timeout),
         (Setting::QueueTimeout, spec.queue_timeout, max.queue_timeout),

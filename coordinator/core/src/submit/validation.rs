@@ -25,34 +25,36 @@ use crate::context::Context;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 
-/// Most hosts that a rejection tells of: the nearest.
+/// Most hosts that a rejection lists: the nearest ones.
 pub(crate) const MAX_NEAREST_HOSTS: usize = 10;
 
-/// An assertion, the document that it is of, and who names that.
+/// An assertion, with its document and who names that.
 pub(crate) struct DocumentAssertion {
     document: ValidationName,
     asserted: ParsedAssertion,
-    /// The platform that names it; `None` if its pool does.
+    /// The platform that names the document; `None` if the pool does.
     platform: Option<PlatformName>,
 }
 
-/// What is judged together: a pool's own documents, or with them those of a platform that a step may be granted there.
+/// Assertions that are checked together: a pool's own, or with them those of a platform that a step may be granted
+/// there.
 pub(crate) struct RuleSet<'a> {
     pool: &'a PoolName,
     /// The platform, and whether the step may be granted it only because it takes any.
     platform: Option<(&'a PlatformName, bool)>,
-    /// The platforms whose hosts are asked; any where there are none.
+    /// The platforms of the hosts to check; any if empty.
     of: Vec<PlatformName>,
 }
 
-/// A host that does not keep all assertions about hosts.
+/// A host that fails some assertions about hosts.
 pub(crate) struct HostFailures<'a> {
     node: &'a str,
-    /// Each that it does not keep.
+    /// The failed assertions.
     broken: Vec<(&'a DocumentAssertion, RuleFailure)>,
 }
 
-/// Why the documents of a pool do not let a step in; `None` if they do. `spec` is the step with everything filled in.
+/// The rejection by the validations of a pool; `None` if the step passes. `spec` is the step with everything filled
+/// in.
 pub(crate) fn invalid_in(
     ctx: &Context,
     pool: &PoolName,
@@ -64,7 +66,7 @@ pub(crate) fn invalid_in(
     rule_sets.find_map(|rule_set| invalid_before(ctx, &rule_set, known, StepFacts(spec)))
 }
 
-/// Why a step is not let in by what is judged together.
+/// The rejection by the rule sets; `None` if the step passes.
 pub(crate) fn invalid_before(
     ctx: &Context,
     rule_set: &RuleSet<'_>,
@@ -73,7 +75,7 @@ pub(crate) fn invalid_before(
 ) -> Option<Rejection> {
     let mut rules = rules_of(ctx, pool, rule_set.platform());
     if rule_set.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
-        // One host of the platform is to keep all of them.
+        // One host of the platform must pass all of them.
         let mut all = rules_of(ctx, pool, None);
         all.retain(|rule| rule.asserted.is_about_hosts());
         rules.splice(0..0, all);
@@ -92,7 +94,7 @@ pub(crate) fn invalid_before(
     no_host_keeps(ctx, rule_set, pool, step, &about_hosts)
 }
 
-/// The pool's own documents first, then those of each platform that the step may be granted.
+/// The rule sets of a step: the pool's own documents first, then those of each platform that the step may be granted.
 pub(crate) fn rule_sets<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Vec<RuleSet<'a>> {
     let asked = ctx.state().asked_in(&pool.name, request);
     let platforms = pool.platforms.iter();
@@ -115,7 +117,7 @@ pub(crate) fn rule_sets<'a>(ctx: &Context, pool: &'a Pool, request: &Request) ->
     core::iter::once(own).chain(of_platforms).collect()
 }
 
-/// How each assertion comes out for a step: those of a pool's documents, then those of its platforms'.
+/// The result of each assertion for a step: those of the pool's documents, then those of its platforms.
 pub(crate) fn judged_in(
     ctx: &Context,
     pool: &PoolName,
@@ -140,7 +142,7 @@ pub(crate) fn judged_in(
     judged.collect()
 }
 
-/// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
+/// The assertions of the documents that a pool or a platform of it names. Each was parsed when it was applied.
 pub(crate) fn rules_of(
     ctx: &Context,
     pool: &Pool,
@@ -163,7 +165,7 @@ pub(crate) fn rules_of(
     rules.collect()
 }
 
-/// What rules may ask of the hosts of a pool that are of one of these platforms.
+/// The facts about the hosts of a pool that are of one of these platforms.
 pub(crate) fn hosts_for(ctx: &Context, pool: &Pool, of: &[PlatformName]) -> Vec<NodeFacts> {
     let nodes = ctx.state().nodes_of(&pool.name);
     nodes.filter_map(|node| facts(node, pool, of)).collect()
@@ -200,7 +202,7 @@ impl RuleSet<'_> {
         self.platform.map(|(name, _)| name)
     }
 
-    /// `rule` is the one that is told of.
+    /// Makes the rejection; `rule` is the failed assertion that it names.
     fn rejects(&self, rule: &DocumentAssertion, unkept: FailedAssertion) -> Rejection {
         Rejection::Invalid {
             pool: self.pool.clone(),
@@ -217,7 +219,7 @@ impl RuleSet<'_> {
 }
 
 impl HostFailures<'_> {
-    /// The fewest that it does not keep come first, then the closest.
+    /// The distance of a host: first the number of failed assertions, then how close they are.
     fn distance(&self) -> (usize, u64, String) {
         let gaps = self.broken.iter().map(|(_, failure)| failure.gap);
         (self.broken.len(), gaps.sum(), self.node.to_string())
@@ -236,8 +238,8 @@ impl HostFailures<'_> {
     }
 }
 
-/// That no host keeps all assertions about hosts, with the nearest. The rule that is told of is the first that the
-/// nearest host breaks.
+/// The rejection because no host passes all assertions, with the nearest hosts. It names the first assertion that the
+/// nearest host fails.
 fn no_host_passes(rule_set: &RuleSet<'_>, short: &[HostFailures<'_>]) -> Option<Rejection> {
     let (rule, _) = short.first()?.broken.first()?;
     let nearest = short
@@ -304,7 +306,7 @@ pub(crate) fn outcome(
     }
 }
 
-/// What rules may ask of a host; `None` if it is of no platform that is wanted.
+/// The facts about a host; `None` if it is of no wanted platform.
 pub(crate) fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option<NodeFacts> {
     let labels = node.labels_in_force();
     let host = node.as_host(&labels);

@@ -1,4 +1,4 @@
-//! Changes of access. The core stores roles, bindings and tokens; the coordinator checks callers before it asks the
+//! Changes of access. The core stores roles, bindings and tokens; the coordinator checks callers before it calls the
 //! core.
 
 use alloc::string::ToString;
@@ -13,15 +13,15 @@ use crate::output::{CurrentTerms, Refusal, Refused};
 use crate::record::Record;
 use crate::state::State;
 
-/// API tokens that there may be: a bound on what a caller can have kept.
+/// Most API tokens: a bound on what callers can have stored.
 const MAX_TOKENS: usize = 10_000;
 
 fn has_role(state: &State, role: &RoleName) -> bool {
-    let there = |pool: &str| {
+    let pool_exists = |pool: &str| {
         let pool = PoolName::new(pool);
         pool.is_ok_and(|pool| state.pool(&pool).is_some())
     };
-    state.access().role(role, there).is_some()
+    state.access().role(role, pool_exists).is_some()
 }
 
 fn missing_role<'a>(
@@ -32,7 +32,7 @@ fn missing_role<'a>(
     Some(Refusal::UnknownRole { role })
 }
 
-/// What is written now of what a change is about, with its version.
+/// The current terms of the object of a change, with the version.
 pub(crate) fn access_terms(access: &Access, change: &AccessChange) -> Option<(CurrentTerms, u64)> {
     match change {
         AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
@@ -47,7 +47,7 @@ pub(crate) fn access_terms(access: &Access, change: &AccessChange) -> Option<(Cu
     }
 }
 
-/// Makes a change that is not so already.
+/// Makes a change, unless the object is so already.
 pub(crate) fn change_access(ctx: &mut Context, change: &AccessChange) -> Result<(), Refusal> {
     let access = ctx.state().access();
     let same = match change {
@@ -110,7 +110,7 @@ fn check_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(),
     missing_role(ctx.state(), roles).map_or(Ok(()), Err)
 }
 
-/// Whether every role is there that a binding gives, once all changes are made, and none is gone that a caller has.
+/// Checks that every role that a binding gives exists once all changes are made, and that no deleted role is in use.
 pub(crate) fn check_access(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
         let Desired::Access { change } = &change.desired else {

@@ -1,5 +1,5 @@
-//! Platforms that pools declare: how they are put and deleted, and what is answered to a step whose platform has no
-//! host. `state/index.rs` finds the GPUs of each platform.
+//! Platforms that pools declare: how they are put and deleted, and what happens to steps whose platform has no host.
+//! `state/index.rs` finds the GPUs of each platform.
 
 use crate::input::DesiredPool;
 use crate::record;
@@ -38,7 +38,7 @@ pub(crate) fn put_pool(
     }
 }
 
-/// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
+/// Completes the changes: a pool with an empty list of platforms keeps those that other changes of the same call set.
 pub(crate) fn with_platforms(ctx: &Context, changes: &[TermsChange]) -> Vec<TermsChange> {
     let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
     let about = changes.iter().filter_map(|it| about_platforms(&it.desired));
@@ -65,15 +65,15 @@ pub(crate) fn with_platforms(ctx: &Context, changes: &[TermsChange]) -> Vec<Term
     whole
 }
 
-/// These platforms and no others.
+/// Sets the complete list of platforms of a pool.
 fn declare(ctx: &mut Context, pool: &PoolName, declared: &PlatformSpecs) -> Result<(), Refusal> {
     for (platform, terms) in declared {
         put_platform(ctx, pool, platform, terms)?;
     }
     let known = ctx.state().pool(pool).into_iter();
     let known = known.flat_map(|pool| pool.platforms.keys());
-    let gone = known.filter(|known| !declared.contains_key(*known));
-    for platform in gone.cloned().collect::<Vec<_>>() {
+    let deleted = known.filter(|known| !declared.contains_key(*known));
+    for platform in deleted.cloned().collect::<Vec<_>>() {
         let pool = pool.clone();
         ctx.record(Record::PlatformDeleted { pool, platform });
     }
@@ -143,7 +143,7 @@ fn unknown_platform(
     }
 }
 
-/// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
+/// Default platforms of changed pools that no pool declares. Hosts come and go, and an unchanged default is not
 /// refused.
 pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Desired]) -> Defaults {
     let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
@@ -156,7 +156,7 @@ pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Desired]) -> Defaul
     defaults.collect()
 }
 
-/// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
+/// Checks that every affected pool has its default platform and not too many platforms, once all changes are made.
 pub(crate) fn check_platforms(
     ctx: &Context,
     undeclared: &Defaults,
@@ -189,7 +189,7 @@ fn check_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Resu
     }
 }
 
-/// Whether a pool declares a platform or a host of it is of it.
+/// Whether a pool declares a platform or has a host of it.
 fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool {
     let declared = ctx.state().pool(pool);
     let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
@@ -197,8 +197,8 @@ fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool
     declared || hosts.is_some_and(|pool| pool.has(platform))
 }
 
-/// What waits for platforms of which changes left no host is judged again: by the setting of its pool it waits on, or
-/// is rejected, unless it may pend.
+/// The rejection of a queued step whose platforms have no host left after the changes; `None` if it may wait by its
+/// own setting or its pool's.
 pub(crate) fn loses_platform(
     ctx: &Context,
     id: &StepId,
@@ -225,7 +225,7 @@ pub(crate) fn loses_platform(
     ))
 }
 
-/// The pool whose platforms a change is about, and the platform where it is about one alone.
+/// The pool whose platforms a change is about, and the platform if it is about only one.
 fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>)> {
     match wanted {
         Desired::Pool { pool, .. } => Some((pool, None)),
@@ -244,7 +244,7 @@ fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>
     }
 }
 
-/// The change of a pool that lists all its platforms, where `wanted` is about one of them.
+/// The change of a pool that lists all its platforms, if `wanted` is about one of them.
 pub(crate) fn listing(changes: &[TermsChange], wanted: &Desired) -> Option<usize> {
     let (Desired::Platform { pool: of, .. } | Desired::NoPlatform { pool: of, .. }) = wanted else {
         return None;
@@ -253,14 +253,14 @@ pub(crate) fn listing(changes: &[TermsChange], wanted: &Desired) -> Option<usize
     changes.iter().position(lists)
 }
 
-/// Whether changes are of a platform, or of all of a pool.
+/// Whether changes are about a platform, or about all of a pool.
 fn concerns(changed: &[&Desired], name: &PoolName, platform: &PlatformName) -> bool {
     let mut about = changed.iter().filter_map(|wanted| about_platforms(wanted));
     about.any(|(pool, one)| pool == name && one.is_none_or(|it| it == platform))
 }
 
 impl Pool {
-    /// The platforms' terms with its own, or its own alone, as the one who writes it says.
+    /// The terms of the pool in the form of the request: without platforms if the request leaves them out.
     pub(crate) fn spec_as_requested(&self, terms: Option<&DesiredPool>) -> DesiredPool {
         let alone = terms.is_some_and(|terms| terms.platforms.is_none());
         DesiredPool {

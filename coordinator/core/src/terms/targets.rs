@@ -1,4 +1,4 @@
-//! The object that a change is about, and the order in which changes of one call are made.
+//! The object of a change, and the order in which changes of one call are made.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -7,7 +7,7 @@ use sluice_common::id::{PoolName, Subject};
 
 use crate::input::Desired;
 
-/// What is made first: what others need. What is taken away goes last.
+/// The order of a change: objects that others need come first, deletions last.
 pub(crate) fn rank(wanted: &Desired) -> u8 {
     match wanted {
         Desired::Pool { .. } | Desired::Validation { .. } | Desired::Template { .. } => 0,
@@ -19,7 +19,7 @@ pub(crate) fn rank(wanted: &Desired) -> u8 {
     }
 }
 
-/// The pool that a change is about, if it is about one.
+/// The pool of a change, if it is about one.
 pub(crate) fn pool_of(wanted: &Desired) -> Option<&PoolName> {
     match wanted {
         Desired::Pool { pool, .. }
@@ -37,7 +37,7 @@ pub(crate) fn pool_of(wanted: &Desired) -> Option<&PoolName> {
     }
 }
 
-/// The subject whose policy a change is about, if it is about one.
+/// The subject whose policy a change is about, if any.
 pub(crate) fn subject_of(wanted: &Desired) -> Option<&Subject> {
     match wanted {
         Desired::Policy { subject, .. } | Desired::NoPolicy { subject, .. } => Some(subject),
@@ -54,7 +54,7 @@ pub(crate) fn subject_of(wanted: &Desired) -> Option<&Subject> {
     }
 }
 
-/// As messages call what a change is about.
+/// The name of the object of a change in messages.
 pub(crate) fn name_of(wanted: &Desired) -> String {
     match wanted {
         Desired::Cluster { .. } => "the cluster".to_string(),

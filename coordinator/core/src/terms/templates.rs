@@ -18,17 +18,17 @@ use crate::input::{Desired, TermsChange};
 use crate::output::{CurrentTerms, Refusal, Refused, Use};
 use crate::record::Record;
 
-/// What a template says now, and since when.
+/// The current contents of a template, with the version.
 pub(crate) fn template_terms(ctx: &Context, name: &TemplateName) -> Option<(CurrentTerms, u64)> {
-    let kept = ctx.state().templates().get(name)?;
-    let terms = CurrentTerms::Template(Box::new(kept.template.clone()));
-    Some((terms, kept.version))
+    let stored = ctx.state().templates().get(name)?;
+    let terms = CurrentTerms::Template(Box::new(stored.template.clone()));
+    Some((terms, stored.version))
 }
 
 /// Makes one change of a template.
 pub(crate) fn put_template(ctx: &mut Context, name: &TemplateName, terms: &Template) {
     let known = ctx.state().templates().get(name);
-    if known.is_none_or(|kept| kept.template != *terms) {
+    if known.is_none_or(|stored| stored.template != *terms) {
         ctx.record(Record::TemplatePut {
             template: name.clone(),
             terms: terms.clone(),
@@ -36,7 +36,7 @@ pub(crate) fn put_template(ctx: &mut Context, name: &TemplateName, terms: &Templ
     }
 }
 
-/// Makes one template go.
+/// Deletes one template.
 pub(crate) fn delete_template(ctx: &mut Context, name: &TemplateName) -> Result<(), Refusal> {
     let template = name.clone();
     if !ctx.state().templates().contains_key(name) {
@@ -46,7 +46,7 @@ pub(crate) fn delete_template(ctx: &mut Context, name: &TemplateName) -> Result<
     Ok(())
 }
 
-/// Whether every template is there that the pools among these changes name, once all are made.
+/// Checks that every template that the changed pools name exists, once all changes are made.
 pub(crate) fn check_templates(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     for (at, change) in changes.iter().enumerate() {
         let Desired::Pool { pool, terms } = &change.desired else {
@@ -66,9 +66,9 @@ pub(crate) fn check_templates(ctx: &Context, changes: &[TermsChange]) -> Result<
     Ok(())
 }
 
-/// Who still names a template that goes by these changes, once all are made.
+/// The pools that still name a deleted template once all changes are made.
 pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[TermsChange]) -> Vec<Use> {
-    let gone = changes.iter().filter_map(|change| match &change.desired {
+    let deleted = changes.iter().filter_map(|change| match &change.desired {
         Desired::NoTemplate { template } => Some(template),
         Desired::Pool { .. }
         | Desired::NoPool { .. }
@@ -82,7 +82,7 @@ pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[TermsChange]) -> Vec
         | Desired::Access { .. }
         | Desired::NoPlatform { .. } => None,
     });
-    let uses = gone.flat_map(|name| {
+    let uses = deleted.flat_map(|name| {
         let pools = ctx.state().pools().values();
         let naming = pools.filter(|pool| pool.spec.templates.contains(name));
         naming.map(move |pool| Use {

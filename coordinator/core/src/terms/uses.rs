@@ -1,4 +1,4 @@
-//! Finds who uses what a change takes away, before the change is made.
+//! Finds the users of what a change takes away, before the change is made.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::submit::feasible::never_by_terms;
 use crate::terms::platforms::loses_platform;
 
-/// Who uses what a change takes away.
+/// The users of what a change takes away.
 pub(crate) fn uses(before: &State, wanted: &Desired) -> Vec<Use> {
     match wanted {
         Desired::Cluster { .. }
@@ -33,8 +33,8 @@ pub(crate) fn uses(before: &State, wanted: &Desired) -> Vec<Use> {
             subject,
             policy,
         } => shrunk_policy(before, pool, subject, policy),
-        Desired::NoPolicy { pool, subject } => gone(before, pool, Some(subject)),
-        Desired::NoPool { pool } => gone(before, pool, None),
+        Desired::NoPolicy { pool, subject } => uses_of_deleted(before, pool, Some(subject)),
+        Desired::NoPool { pool } => uses_of_deleted(before, pool, None),
     }
 }
 
@@ -88,7 +88,7 @@ fn shrunk_policy(
     limits.chain(reserved).collect()
 }
 
-fn gone(before: &State, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
+fn uses_of_deleted(before: &State, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
     let steps = steps_in(before, pool, subject, None);
     if steps.is_empty() {
         return Vec::new();
@@ -117,7 +117,7 @@ fn shrinks(
     }
 }
 
-/// The steps that hold resources of a pool: of a subject, or all; of a key, or any.
+/// The steps that hold resources of a pool: of one subject or all, of one key or any.
 fn steps_in(
     before: &State,
     pool: &PoolName,
@@ -137,7 +137,7 @@ pub(crate) fn waiting(rejected: &[StepId]) -> Use {
     }
 }
 
-/// Why a step that waits could never start.
+/// The reason why a queued step could never start.
 pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Desired]) -> Option<Cause> {
     let step = ctx.state().step(id);
     let step = step.filter(|step| step.state == StepState::Queued)?;

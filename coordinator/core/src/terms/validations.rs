@@ -36,7 +36,7 @@ pub(crate) fn delete_validation(ctx: &mut Context, name: &ValidationName) -> Res
     Ok(())
 }
 
-/// Whether every document is there that a pool names, once all changes are made.
+/// Checks that every validation that a pool names exists, once all changes are made.
 pub(crate) fn check_validations(ctx: &Context, changes: &[TermsChange]) -> Result<(), Refused> {
     let known = ctx.state().validations();
     let pools = ctx.state().pools().values();
@@ -54,7 +54,7 @@ pub(crate) fn check_validations(ctx: &Context, changes: &[TermsChange]) -> Resul
     let Some((pool, platform, validation)) = missing else {
         return Ok(());
     };
-    let takes = |change: &TermsChange| matches!(&change.desired, Desired::NoValidation { validation: gone } if gone == validation);
+    let takes = |change: &TermsChange| matches!(&change.desired, Desired::NoValidation { validation: deleted } if deleted == validation);
     let is_platform = |change: &TermsChange| matches!(&change.desired, Desired::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
     let names = |change: &TermsChange| pool_of(&change.desired) == Some(pool);
     let at = changes.iter().position(takes);

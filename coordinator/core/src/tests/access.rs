@@ -1,4 +1,4 @@
-//! Roles, bindings and tokens as they are kept: with pools or not at all, and tried without a trace.
+//! Tests of roles, bindings and tokens: stored with pools or not at all, and rolled back after a dry run.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,8 +34,8 @@ fn put_binding(name: &str, roles: &[&str]) -> Desired {
 }
 
 fn refusal_of(harness: &mut Harness, wanted: Vec<Desired>) -> Refusal {
-    let fed = harness.apply(wanted);
-    let Some(Answer::Applied(Err(refused))) = fed.answers.into_iter().next() else {
+    let effects = harness.apply(wanted);
+    let Some(Answer::Applied(Err(refused))) = effects.answers.into_iter().next() else {
         panic!("the changes were made");
     };
     refused.refusal
@@ -94,11 +94,11 @@ fn a_token_has_its_name_alone_until_it_is_revoked() {
         token: token.clone(),
     };
     let mut change = |it: &AccessChange| {
-        let fed = harness.feed(Input::Access {
+        let effects = harness.feed(Input::Access {
             reply: ReplyId(9),
             change: it.clone(),
         });
-        let Some(Answer::Changed(done)) = fed.answers.into_iter().next() else {
+        let Some(Answer::Changed(done)) = effects.answers.into_iter().next() else {
             panic!("a change of tokens is answered as one");
         };
         done

@@ -1,4 +1,4 @@
-//! Nodes that admins close, empty, open, label and forget.
+//! Tests of nodes that admins cordon, drain, uncordon, label and delete.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -40,22 +40,22 @@ fn label(changes: &[(&str, Option<&str>)]) -> NodeChange {
     NodeChange::Label(changes.collect())
 }
 
-fn kept(harness: &Harness, name: &str) -> Node {
+fn stored_node(harness: &Harness, name: &str) -> Node {
     harness.core.state().node(&node(name)).unwrap().clone()
 }
 
-fn refused(fed: &InputEffects) -> Refusal {
-    match &fed.answers[..] {
+fn refused(effects: &InputEffects) -> Refusal {
+    match &effects.answers[..] {
         [Answer::Changed(Err(refusal))] => refusal.clone(),
         other => panic!("{other:?}"),
     }
 }
 
-fn done(fed: &InputEffects) {
-    assert_eq!(fed.answers, [Answer::Changed(Ok(()))], "{fed:?}");
+fn done(effects: &InputEffects) {
+    assert_eq!(effects.answers, [Answer::Changed(Ok(()))], "{effects:?}");
 }
 
-/// A cluster with the nodes `m` and `n`, where `s` has 2 GPUs of its own.
+/// Makes a cluster with the nodes `m` and `n`, in which `s` has 2 GPUs reserved.
 fn two_nodes() -> Harness {
     let mut harness = Harness::one_node(2, 8);
     harness.hello(hello("m", 2, 8));
@@ -73,7 +73,7 @@ fn firm(mut spec: StepSpec) -> StepSpec {
     spec
 }
 
-/// Lets time pass in which both nodes are heard; the orders that came of it.
+/// Lets time pass in which both nodes are heard, and returns the orders.
 fn pass_heard(harness: &mut Harness, secs: u64) -> Vec<String> {
     let mut orders = Vec::new();
     for _ in 0..secs {
@@ -84,7 +84,7 @@ fn pass_heard(harness: &mut Harness, secs: u64) -> Vec<String> {
     orders
 }
 
-/// One step that gives way and one that does not, both running on `n`.
+/// Runs one preemptible step and one that is not on `n`.
 fn busy() -> Harness {
     let mut harness = two_nodes();
     done(&harness.change("m", cordon()));
@@ -101,9 +101,9 @@ fn busy() -> Harness {
 fn a_cordoned_node_gets_nothing_and_keeps_what_it_has() {
     let mut harness = Harness::one_node(2, 8);
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.change("n", cordon());
+    let effects = harness.change("n", cordon());
     assert_eq!(
-        (fed.types(), fed.orders.len()),
+        (effects.types(), effects.orders.len()),
         (vec!["node_cordoned".to_string()], 0)
     );
     harness.submit("b", spec(1, 1000)).unwrap();
@@ -117,22 +117,22 @@ fn a_cordoned_node_gets_nothing_and_keeps_what_it_has() {
         reason.message.ends_with("`n` is cordoned (a new kernel)"),
         "{reason:?}"
     );
-    let fed = harness.change("n", NodeChange::Uncordon);
-    assert_eq!(fed.orders, ["assign b.1"]);
+    let effects = harness.change("n", NodeChange::Uncordon);
+    assert_eq!(effects.orders, ["assign b.1"]);
 }
 
 #[test]
 fn a_cordon_outlives_a_restart_and_what_its_agent_says() {
     let mut harness = Harness::one_node(2, 8);
     harness.change("n", cordon());
-    let since = kept(&harness, "n").cordon.unwrap().since;
+    let since = stored_node(&harness, "n").cordon.unwrap().since;
     for snapshot_at in [0, harness.log.len()] {
         harness.restart(snapshot_at);
         harness.hello(hello("n", 1, 4));
-        let cordon = kept(&harness, "n").cordon.unwrap();
+        let cordon = stored_node(&harness, "n").cordon.unwrap();
         assert_eq!((cordon.since, cordon.reason.as_str()), (since, REBOOT));
         assert_eq!(harness.node_state("n"), NodeState::Ready);
-        assert!(!harness.core.state().takes_work(&kept(&harness, "n")));
+        assert!(!harness.core.state().takes_work(&stored_node(&harness, "n")));
     }
 }
 
@@ -157,9 +157,9 @@ fn the_same_again_is_answered_and_not_recorded() {
         (NodeChange::Uncordon, 0),
     ];
     for (change, records) in changes {
-        let fed = harness.change("n", change.clone());
-        done(&fed);
-        assert_eq!(fed.records.len(), records, "{change:?}: {fed:?}");
+        let effects = harness.change("n", change.clone());
+        done(&effects);
+        assert_eq!(effects.records.len(), records, "{change:?}: {effects:?}");
     }
 }
 
@@ -167,10 +167,10 @@ fn the_same_again_is_answered_and_not_recorded() {
 fn a_cordon_of_a_drained_node_changes_no_more_than_the_reason() {
     let mut harness = Harness::one_node(2, 8);
     harness.change("n", drain(Some(60)));
-    let before = kept(&harness, "n").cordon.unwrap();
+    let before = stored_node(&harness, "n").cordon.unwrap();
     harness.now = harness.now + Span::from_secs(5);
     harness.change("n", cordon());
-    let after = kept(&harness, "n").cordon.unwrap();
+    let after = stored_node(&harness, "n").cordon.unwrap();
     assert_eq!((after.since, after.drain), (before.since, before.drain));
     assert_eq!(
         (before.reason.as_str(), after.reason.as_str()),
@@ -181,21 +181,21 @@ fn a_cordon_of_a_drained_node_changes_no_more_than_the_reason() {
 #[test]
 fn a_drain_sends_what_can_give_way_elsewhere_and_lets_the_rest_end() {
     let mut harness = busy();
-    let fed = harness.change("n", drain(None));
-    done(&fed);
-    assert_eq!(fed.types(), ["node_draining", "stopping"]);
-    assert_eq!(fed.orders, ["stop soft.1 Drained 7s"]);
+    let effects = harness.change("n", drain(None));
+    done(&effects);
+    assert_eq!(effects.types(), ["node_draining", "stopping"]);
+    assert_eq!(effects.orders, ["stop soft.1 Drained 7s"]);
     assert_eq!(
         (harness.state("soft"), harness.code("soft")),
         (StepState::Stopping, ReasonCode::Drained)
     );
     assert_eq!(harness.state("firm"), StepState::Running);
-    let fed = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
-    assert_eq!(fed.orders, ["forget soft.1", "assign soft.2"]);
+    let effects = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
+    assert_eq!(effects.orders, ["forget soft.1", "assign soft.2"]);
     assert_eq!(harness.placed("soft").0, "m");
     assert!(pass_heard(&mut harness, 1000).is_empty());
-    let fed = harness.status("n", "firm.1", released(Exit::Code(0)));
-    assert_eq!(fed.orders, ["forget firm.1"]);
+    let effects = harness.status("n", "firm.1", released(Exit::Code(0)));
+    assert_eq!(effects.orders, ["forget firm.1"]);
     assert_eq!(harness.state("firm"), StepState::Succeeded);
     assert_eq!(harness.core.state().attempts_on(&node("n")).count(), 0);
 }
@@ -220,18 +220,18 @@ fn at_the_deadline_the_rest_is_stopped_too() {
     let mut harness = busy();
     harness.change("n", drain(Some(60)));
     assert!(pass_heard(&mut harness, 59).is_empty());
-    // It was put off, and the first timer may still fire.
+    // The deadline was extended, and the first timer may still fire.
     harness.change("n", drain(Some(30)));
     let key = TimerKey::DrainDeadline(node("n"));
     assert!(harness.feed(Input::Timer(key.clone())).orders.is_empty());
     assert!(pass_heard(&mut harness, 29).is_empty());
     assert_eq!(pass_heard(&mut harness, 1), ["stop firm.1 Drained 7s"]);
     assert!(harness.feed(Input::Timer(key)).records.is_empty());
-    let noted = |fed: &InputEffects| fed.types().contains(&"node_drained".to_string());
-    let fed = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
-    assert!(!noted(&fed), "{fed:?}");
-    let fed = harness.status("n", "firm.1", gone(Exit::Signal(15), StopReason::Drained));
-    assert!(noted(&fed), "{fed:?}");
+    let noted = |effects: &InputEffects| effects.types().contains(&"node_drained".to_string());
+    let effects = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
+    assert!(!noted(&effects), "{effects:?}");
+    let effects = harness.status("n", "firm.1", gone(Exit::Signal(15), StopReason::Drained));
+    assert!(noted(&effects), "{effects:?}");
     assert_eq!(harness.placed("firm").0, "m");
 }
 
@@ -240,17 +240,18 @@ fn a_deadline_that_passed_while_nobody_was_there_is_kept_afterwards() {
     let mut harness = busy();
     harness.change("n", drain(Some(1)));
     harness.now = harness.now + Span::from_secs(100);
-    let fed = harness.restart(harness.log.len());
+    let effects = harness.restart(harness.log.len());
     assert!(
-        fed.timers
+        effects
+            .timers
             .iter()
             .any(|(key, _)| *key == TimerKey::DrainDeadline(node("n")))
     );
     assert_eq!(harness.pass(0).types(), ["stopping"]);
     let held = vec![status("soft.1", running()), status("firm.1", running())];
-    let fed = harness.hello(holding(hello("n", 2, 8), held));
+    let effects = harness.hello(holding(hello("n", 2, 8), held));
     assert_eq!(
-        fed.orders,
+        effects.orders,
         ["stop soft.1 Drained 7s", "stop firm.1 Drained 7s"]
     );
 }
@@ -277,8 +278,8 @@ fn an_uncordon_ends_a_drain() {
         "its deadline is gone with it"
     );
     harness.change("m", cordon());
-    let fed = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
-    assert_eq!(fed.orders, ["forget soft.1", "assign soft.2"]);
+    let effects = harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Drained));
+    assert_eq!(effects.orders, ["forget soft.1", "assign soft.2"]);
     assert_eq!(harness.placed("soft").0, "n");
 }
 
@@ -286,8 +287,8 @@ fn an_uncordon_ends_a_drain() {
 fn what_is_on_its_way_out_already_is_not_told_twice() {
     let mut harness = busy();
     harness.cancel("soft");
-    let fed = harness.change("n", drain(Some(0)));
-    assert!(fed.orders.is_empty(), "{fed:?}");
+    let effects = harness.change("n", drain(Some(0)));
+    assert!(effects.orders.is_empty(), "{effects:?}");
     assert_eq!(harness.pass(0).orders, ["stop firm.1 Drained 7s"]);
     harness.status("n", "soft.1", gone(Exit::Signal(15), StopReason::Cancelled));
     assert_eq!(harness.state("soft"), StepState::Cancelled);
@@ -321,7 +322,7 @@ fn labels_of_an_admin_win_over_those_of_the_config() {
         .into();
     harness.hello(words.clone());
     let labels = |harness: &Harness| {
-        let labels = kept(harness, "n").labels_in_force().into_iter();
+        let labels = stored_node(harness, "n").labels_in_force().into_iter();
         labels
             .map(|(key, value)| key + "=" + &value)
             .collect::<Vec<_>>()
@@ -334,7 +335,7 @@ fn labels_of_an_admin_win_over_those_of_the_config() {
     harness.restart(1);
     harness.hello(words);
     assert_eq!(labels(&harness), ["team=x", "zone=b"]);
-    let overridden = kept(&harness, "n").labels_overridden();
+    let overridden = stored_node(&harness, "n").labels_overridden();
     let both = [("rack", "7"), ("zone", "a")].map(|(k, v)| (k.to_string(), v.to_string()));
     assert_eq!(overridden, both.into());
     harness.change(
@@ -347,13 +348,22 @@ fn labels_of_an_admin_win_over_those_of_the_config() {
 #[test]
 fn labels_that_a_config_has_anew_count_as_those_of_a_hello() {
     let mut harness = Harness::one_node(1, 8);
-    let said = |zone: &str| FromNode::Labels([("zone".into(), zone.into())].into());
-    let zone = |harness: &Harness| kept(harness, "n").labels_in_force().get("zone").cloned();
-    assert_eq!(harness.say("n", said("a")).types(), ["node_reported"]);
+    let report = |zone: &str| FromNode::Labels([("zone".into(), zone.into())].into());
+    let zone = |harness: &Harness| {
+        stored_node(harness, "n")
+            .labels_in_force()
+            .get("zone")
+            .cloned()
+    };
+    assert_eq!(harness.say("n", report("a")).types(), ["node_reported"]);
     assert_eq!(zone(&harness).as_deref(), Some("a"));
-    assert_eq!(harness.say("n", said("a")).types(), [""; 0], "nothing new");
+    assert_eq!(
+        harness.say("n", report("a")).types(),
+        [""; 0],
+        "nothing new"
+    );
     harness.change("n", label(&[("zone", Some("b"))]));
-    assert_eq!(harness.say("n", said("c")).types(), ["node_reported"]);
+    assert_eq!(harness.say("n", report("c")).types(), ["node_reported"]);
     assert_eq!(
         zone(&harness).as_deref(),
         Some("b"),
@@ -393,9 +403,9 @@ fn a_node_is_deleted_when_it_is_away_and_empty() {
     let linked = refused(&harness.change("n", delete(false)));
     assert!(linked.to_string().contains("stop its agent"), "{linked}");
     harness.gone("n");
-    let fed = harness.change("n", delete(false));
-    done(&fed);
-    assert_eq!(fed.types(), ["node_revoked", "node_deleted"]);
+    let effects = harness.change("n", delete(false));
+    done(&effects);
+    assert_eq!(effects.types(), ["node_revoked", "node_deleted"]);
     assert_eq!(harness.core.state().nodes().len(), 1);
     let pool = sluice_common::id::PoolName::new("default").unwrap();
     assert_eq!(harness.core.state().capacity_of(&pool).get(GPU), 2);
@@ -406,7 +416,7 @@ fn a_node_is_deleted_when_it_is_away_and_empty() {
         refused(&harness.change("n", delete(false))),
         Refusal::UnknownNode { .. }
     ));
-    // It may join again, as a new one.
+    // The node may join again, as a new one.
     harness.hello(hello("n", 1, 4));
     assert_eq!(harness.node_state("n"), NodeState::Ready);
 }
@@ -421,9 +431,9 @@ fn a_silent_node_that_may_run_something_is_forgotten_when_it_is_lost_and_not_bef
         "{error}"
     );
     let force = || NodeChange::Delete { force: true };
-    let fed = harness.change("n", force());
-    done(&fed);
-    assert_eq!(fed.types(), ["node_revoked", "node_leaving"]);
+    let effects = harness.change("n", force());
+    done(&effects);
+    assert_eq!(effects.types(), ["node_revoked", "node_leaving"]);
     assert!(harness.change("n", force()).records.is_empty());
     harness.heartbeat("m");
     harness.pass(SETTINGS.lost_after.millis() / 1000 - 1);
@@ -448,7 +458,7 @@ fn a_node_that_comes_back_in_time_is_kept() {
     harness.change("n", NodeChange::Delete { force: true });
     let held = vec![status("soft.1", running()), status("firm.1", running())];
     harness.hello(holding(hello("n", 2, 8), held));
-    assert!(!kept(&harness, "n").leaving);
+    assert!(!stored_node(&harness, "n").leaving);
     harness.gone("n");
     harness.pass(1000);
     assert_eq!(harness.node_state("n"), NodeState::Lost);

@@ -1,4 +1,4 @@
-//! Tokens by which hosts join, and the end of a node's access.
+//! Tests of join tokens and of the end of a node's access.
 
 use crate::record;
 use alloc::boxed::Box;
@@ -31,7 +31,7 @@ fn key(number: u8) -> Fingerprint {
     Fingerprint::new([number; 32])
 }
 
-/// A token for one host of the pool `default`, good for a minute.
+/// Makes a token for one host of the pool `default`, valid for a minute.
 fn token(number: u32) -> NewJoinToken {
     NewJoinToken {
         id: token_id(number),
@@ -46,8 +46,8 @@ fn token(number: u32) -> NewJoinToken {
 
 fn make(harness: &mut Harness, token: NewJoinToken) -> Result<(), Refusal> {
     let reply = ReplyId(7);
-    let fed = harness.feed(Input::MakeJoinToken { reply, token });
-    match &fed.answers[..] {
+    let effects = harness.feed(Input::MakeJoinToken { reply, token });
+    match &effects.answers[..] {
         [Answer::Changed(made)] => made.clone(),
         other => panic!("{other:?}"),
     }
@@ -64,14 +64,14 @@ fn ask(number: u32, name: &str, by: u8) -> JoinApplication {
 
 fn join_with(
     harness: &mut Harness,
-    ask: JoinApplication,
+    application: JoinApplication,
 ) -> (Result<Joined, JoinRefusal>, InputEffects) {
-    let fed = harness.feed(Input::Join {
+    let effects = harness.feed(Input::Join {
         reply: ReplyId(8),
-        ask,
+        application,
     });
-    match &fed.answers[..] {
-        [Answer::Joined(joined)] => (joined.clone(), fed),
+    match &effects.answers[..] {
+        [Answer::Joined(joined)] => (joined.clone(), effects),
         other => panic!("{other:?}"),
     }
 }
@@ -80,17 +80,17 @@ fn join(harness: &mut Harness, number: u32, name: &str, by: u8) -> Result<Joined
     join_with(harness, ask(number, name, by)).0
 }
 
-/// What a node hears that shows a certificate which says this.
+/// Answers a hello of a node whose certificate has these contents.
 fn says(harness: &mut Harness, name: &str, claim: NodeClaim) -> Result<(), String> {
     let hello = Box::new(hello(name, 1, 4));
     let session = SessionId(9000 + harness.log.len() as u64);
-    let fed = harness.feed(Input::NodeHello {
+    let effects = harness.feed(Input::NodeHello {
         epoch_is_proven: false,
         session,
         hello,
         claim,
     });
-    match fed.greeting() {
+    match effects.greeting() {
         HelloReply::Welcome(_) => Ok(()),
         HelloReply::Refused { message } => Err(message.clone()),
     }
@@ -111,17 +111,17 @@ fn a_token_lets_in_as_many_hosts_as_it_says_and_a_repeat_counts_once() {
     assert_eq!(joined.node, node("a"));
     assert_eq!(joined.claim.pool, Some(PoolName::new("default").unwrap()));
     assert_eq!(joined.claim.generation, Generation::new(1));
-    let (again, fed) = join_with(&mut harness, ask(1, "a", 1));
-    assert_eq!((again.unwrap(), fed.records.len()), (joined.clone(), 0));
+    let (again, effects) = join_with(&mut harness, ask(1, "a", 1));
+    assert_eq!((again.unwrap(), effects.records.len()), (joined.clone(), 0));
     join(&mut harness, 1, "b", 2).unwrap();
     let refused = join(&mut harness, 1, "c", 3).unwrap_err();
     assert!(
         matches!(refused, JoinRefusal::UsedUp { uses: 2, .. }),
         "{refused}"
     );
-    // What was given before it was used up may still be on its way.
+    // The answer to a join may still be under way when the token is used up.
     assert_eq!(join(&mut harness, 1, "a", 1), Ok(joined));
-    // The key that has used it gets no second name.
+    // The key that used the token gets no second name.
     let refused = join(&mut harness, 1, "d", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::UsedUp { .. }), "{refused}");
 }
@@ -130,8 +130,8 @@ fn a_token_lets_in_as_many_hosts_as_it_says_and_a_repeat_counts_once() {
 fn a_use_is_durable_before_it_is_answered_and_survives_a_restart() {
     let mut harness = Harness::new();
     make(&mut harness, token(1)).unwrap();
-    let (_, fed) = join_with(&mut harness, ask(1, "a", 1));
-    assert_eq!(fed.types(), ["join_token_used"]);
+    let (_, effects) = join_with(&mut harness, ask(1, "a", 1));
+    assert_eq!(effects.types(), ["join_token_used"]);
     for snapshot_at in [0, harness.log.len()] {
         harness.restart(snapshot_at);
         assert!(join(&mut harness, 1, "b", 2).is_err());
@@ -158,7 +158,7 @@ fn each_refusal_names_its_cause_and_is_recorded() {
     });
     let mut elsewhere = ask(2, "a", 1);
     elsewhere.pool = Some(PoolName::new("other").unwrap());
-    for (asked, said) in [
+    for (asked, expected) in [
         (ask(1, "a", 1), "is for node `only` alone"),
         (ask(2, "n", 1), "node `n` exists already"),
         (ask(3, "a", 1), "join token `t3` was revoked"),
@@ -167,17 +167,20 @@ fn each_refusal_names_its_cause_and_is_recorded() {
             "for pool `default` and the agent's config says pool `other`",
         ),
     ] {
-        let (refused, fed) = join_with(&mut harness, asked);
+        let (refused, effects) = join_with(&mut harness, asked);
         let message = refused.unwrap_err().to_string();
-        assert!(message.contains(said), "{message}");
-        let [Record::JoinRefused(record::JoinRefused { why, .. })] = &fed.records[..] else {
-            panic!("{fed:?}");
+        assert!(message.contains(expected), "{message}");
+        let [Record::JoinRefused(record::JoinRefused { why, .. })] = &effects.records[..] else {
+            panic!("{effects:?}");
         };
         assert_eq!(*why, message);
     }
-    // Of a secret that nobody has given away there is nothing to record: anybody can make one up.
-    let (refused, fed) = join_with(&mut harness, ask(99, "a", 1));
-    assert_eq!((refused, fed.records.len()), (Err(JoinRefusal::Unknown), 0));
+    // An unknown secret is not recorded, because anybody can make one up.
+    let (refused, effects) = join_with(&mut harness, ask(99, "a", 1));
+    assert_eq!(
+        (refused, effects.records.len()),
+        (Err(JoinRefusal::Unknown), 0)
+    );
     harness.now = harness.now + Span::from_secs(60);
     let refused = join(&mut harness, 2, "a", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::Expired { .. }), "{refused}");
@@ -205,11 +208,11 @@ fn a_name_that_is_taken_is_given_anew_by_a_token_for_it_alone() {
         },
     )
     .unwrap();
-    let (joined, fed) = join_with(&mut harness, ask(1, "n", 1));
+    let (joined, effects) = join_with(&mut harness, ask(1, "n", 1));
     let joined = joined.unwrap();
     assert_eq!(joined.claim.generation, Generation::new(1));
     assert_eq!(
-        fed.cut.len(),
+        effects.cut.len(),
         1,
         "the host that had the name loses its link"
     );
@@ -241,7 +244,7 @@ fn a_host_that_has_joined_and_was_not_seen_yet_keeps_its_name() {
     );
     harness.change("a", NodeChange::Delete { force: false });
     join(&mut harness, 1, "a", 2).unwrap();
-    // The first one's use was ended with its access.
+    // The use ended with the access of the first host.
     let refused = join(&mut harness, 1, "a", 1).unwrap_err();
     assert!(matches!(refused, JoinRefusal::Ended { .. }), "{refused}");
 }
@@ -250,15 +253,15 @@ fn a_host_that_has_joined_and_was_not_seen_yet_keeps_its_name() {
 fn a_revoked_node_loses_its_link_at_once_and_stays_out_after_a_restart() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.change("n", NodeChange::Revoke);
-    assert_eq!(fed.types()[0], "node_revoked");
-    assert_eq!(fed.cut, ["the access of this node was ended"]);
+    let effects = harness.change("n", NodeChange::Revoke);
+    assert_eq!(effects.types()[0], "node_revoked");
+    assert_eq!(effects.cut, ["the access of this node was ended"]);
     assert_eq!(harness.node_state("n"), NodeState::Unreachable);
     for snapshot_at in [0, harness.log.len()] {
         harness.restart(snapshot_at);
         assert!(says(&mut harness, "n", NodeClaim::default()).is_err());
     }
-    // What it held is given up with its lease, as of any host that falls silent.
+    // The attempts of the host end with their lease, as on any silent host.
     assert_eq!(harness.core.state().attempts_on(&node("n")).count(), 1);
 }
 
@@ -267,8 +270,11 @@ fn a_linked_node_is_deleted_by_force_and_its_certificate_with_it() {
     let mut harness = Harness::one_node(1, 4);
     let delete = |force| NodeChange::Delete { force };
     assert!(harness.change("n", delete(false)).cut.is_empty());
-    let fed = harness.change("n", delete(true));
-    assert_eq!((fed.cut.len(), harness.core.state().nodes().len()), (1, 0));
+    let effects = harness.change("n", delete(true));
+    assert_eq!(
+        (effects.cut.len(), harness.core.state().nodes().len()),
+        (1, 0)
+    );
     assert!(says(&mut harness, "n", NodeClaim::default()).is_err());
     assert!(harness.core.state().nodes().is_empty());
 }
@@ -379,12 +385,12 @@ fn a_token_that_is_not_there_or_for_no_pool_is_refused() {
         matches!(refused, Err(Refusal::UnknownPool { .. })),
         "{refused:?}"
     );
-    let fed = harness.feed(Input::RevokeJoinToken {
+    let effects = harness.feed(Input::RevokeJoinToken {
         reply: ReplyId(9),
         token: token_id(1),
     });
-    let [Answer::Changed(Err(refusal))] = &fed.answers[..] else {
-        panic!("{fed:?}");
+    let [Answer::Changed(Err(refusal))] = &effects.answers[..] else {
+        panic!("{effects:?}");
     };
     assert!(
         refusal.to_string().contains("`sluice token list`"),

@@ -1,4 +1,4 @@
-//! What one subject may have that is not over, and what is remembered of what is.
+//! Tests of the bounds on live and ended steps of one subject.
 
 use alloc::vec::Vec;
 use std::string::{String, ToString};
@@ -44,8 +44,8 @@ fn batch(harness: &mut Harness, steps: &[(&str, &str)]) -> Vec<bool> {
     let steps = steps.map(|(id, subject)| NewStep::new(step(id), of(subject, 0)));
     let reply = ReplyId(77);
     let steps = steps.collect();
-    let fed = harness.feed(Input::Submit { reply, steps });
-    match &fed.answers[..] {
+    let effects = harness.feed(Input::Submit { reply, steps });
+    match &effects.answers[..] {
         [Answer::Submitted(results)] => results.iter().map(Result::is_ok).collect(),
         other => panic!("{other:?}"),
     }
@@ -68,7 +68,7 @@ fn who_queues_without_end_is_refused_and_nobody_else() {
     assert_eq!(full(refused), (QueueBound::Steps, 3, 1, 3));
     assert_eq!(harness.core.state().seq(), seq, "nothing is stored of it");
     harness.submit("e", of("other", 0)).unwrap();
-    // What is there already is told again, and a restart forgets nothing.
+    // A repeated submit succeeds, also after a restart.
     assert!(!harness.submit("a", of("greedy", 0)).unwrap().created);
     harness.restart(0);
     full(harness.submit("d", of("greedy", 0)));
@@ -137,7 +137,7 @@ fn who_ends_many_steps_pushes_out_his_own_alone() {
     harness.submit("mine", of("other", 0)).unwrap();
     harness.cancel("mine");
     for n in 0..50 {
-        // Rejected at once, which no bound of what is queued counts.
+        // A step that is rejected at once does not count as queued.
         let mut spec = of("greedy", 0);
         spec.pool = Some("nowhere".parse().unwrap());
         harness.submit(&std::format!("n{n}"), spec).unwrap();

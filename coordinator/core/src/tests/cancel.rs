@@ -1,4 +1,4 @@
-//! Cancelling, in every state.
+//! Tests of cancels in every state.
 
 use alloc::vec;
 
@@ -21,18 +21,18 @@ fn cancelled_now(harness: &Harness) {
 #[test]
 fn an_unknown_step_is_refused() {
     let refusal = Refusal::UnknownStep { step: step("a") };
-    let fed = Harness::new().cancel("a");
-    assert_eq!(fed.answers, [Answer::Cancelled(Err(refusal))]);
-    assert!(fed.records.is_empty());
+    let effects = Harness::new().cancel("a");
+    assert_eq!(effects.answers, [Answer::Cancelled(Err(refusal))]);
+    assert!(effects.records.is_empty());
 }
 
 #[test]
 fn a_queued_step_is_over_at_once() {
     let mut harness = Harness::new();
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.cancel("a");
-    assert_eq!(fed.types(), ["step_ended"]);
-    assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
+    let effects = harness.cancel("a");
+    assert_eq!(effects.types(), ["step_ended"]);
+    assert_eq!(effects.answers, [Answer::Cancelled(Ok(step("a")))]);
     cancelled_now(&harness);
 }
 
@@ -44,9 +44,9 @@ fn what_holds_units_is_told_to_stop_and_a_second_cancel_is_harmless() {
         if let Some(phase) = before {
             harness.status("n", "a.1", phase);
         }
-        let fed = harness.cancel("a");
-        assert_eq!(fed.types(), ["stopping"]);
-        assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
+        let effects = harness.cancel("a");
+        assert_eq!(effects.types(), ["stopping"]);
+        assert_eq!(effects.orders, ["stop a.1 Cancelled 7s"]);
         assert_eq!(
             (harness.state("a"), harness.code("a")),
             (StepState::Stopping, ReasonCode::Cancelled)
@@ -54,7 +54,7 @@ fn what_holds_units_is_told_to_stop_and_a_second_cancel_is_harmless() {
         let again = harness.cancel("a");
         assert_eq!((again.records.len(), again.orders.len()), (0, 0));
         assert_eq!(again.answers, [Answer::Cancelled(Ok(step("a")))]);
-        // A host that starts it before it reads the order does not bring it back.
+        // The step stays cancelled if a host starts it before it reads the order.
         harness.status("n", "a.1", running());
         assert_eq!(harness.state("a"), StepState::Stopping);
     }
@@ -65,38 +65,41 @@ fn a_shorter_grace_hurries_one_that_is_stopping_and_a_longer_one_does_not() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.cancel_within("a", Some(60));
+    let effects = harness.cancel_within("a", Some(60));
     assert_eq!(
-        fed.orders,
+        effects.orders,
         ["stop a.1 Cancelled 7s"],
         "its own is the shorter one"
     );
     let began = harness.step("a").attempts[0].stopping_at.unwrap();
     harness.pass(1);
     for grace in [None, Some(6), Some(60)] {
-        let fed = harness.cancel_within("a", grace);
-        assert!(fed.records.is_empty() && fed.orders.is_empty(), "{grace:?}");
+        let effects = harness.cancel_within("a", grace);
+        assert!(
+            effects.records.is_empty() && effects.orders.is_empty(),
+            "{grace:?}"
+        );
     }
-    let fed = harness.cancel_within("a", Some(2));
-    assert_eq!(fed.types(), ["stopping"]);
-    assert_eq!(fed.orders, ["stop a.1 Cancelled 2s"]);
+    let effects = harness.cancel_within("a", Some(2));
+    assert_eq!(effects.types(), ["stopping"]);
+    assert_eq!(effects.orders, ["stop a.1 Cancelled 2s"]);
     let ends = |harness: &Harness| {
         let step = harness.step("a");
         step.attempts[0].grace_ends(step).unwrap()
     };
     assert_eq!(ends(&harness), began + Span::from_secs(3));
-    // It is said again to an agent that may not have heard of it, and outlives a restart.
+    // The order is repeated to an agent that may have missed it, also after a restart.
     harness.restart(0);
     assert_eq!(ends(&harness), began + Span::from_secs(3));
-    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
-    let mut orders = fed.orders.iter();
+    let effects = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    let mut orders = effects.orders.iter();
     assert!(
         orders.any(|order| order == "stop a.1 Cancelled 2s"),
         "{:?}",
-        fed.orders
+        effects.orders
     );
-    let fed = harness.cancel_within("a", Some(0));
-    assert_eq!(fed.orders, ["stop a.1 Cancelled 0s"]);
+    let effects = harness.cancel_within("a", Some(0));
+    assert_eq!(effects.orders, ["stop a.1 Cancelled 0s"]);
     let end = end(Exit::Signal(9), Some(StopReason::Cancelled));
     harness.status("n", "a.1", AttemptPhase::Ended(end));
     cancelled_now(&harness);
@@ -109,8 +112,8 @@ fn what_stops_by_its_timeout_is_hurried_and_stays_timed_out() {
     harness.run("a.1");
     harness.status("n", "a.1", stopping(StopReason::TimedOut));
     assert!(harness.cancel("a").orders.is_empty());
-    let fed = harness.cancel_within("a", Some(0));
-    assert_eq!(fed.orders, ["stop a.1 TimedOut 0s"]);
+    let effects = harness.cancel_within("a", Some(0));
+    assert_eq!(effects.orders, ["stop a.1 TimedOut 0s"]);
     let end = end(Exit::Signal(9), Some(StopReason::TimedOut));
     harness.status("n", "a.1", AttemptPhase::Ended(end));
     assert_eq!(harness.code("a"), ReasonCode::TimedOut);
@@ -152,9 +155,9 @@ fn one_that_is_over_stays_as_it_is() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.status("n", "a.1", ended(Exit::Code(0)));
-    let fed = harness.cancel("a");
-    assert!(fed.records.is_empty() && fed.orders.is_empty());
-    assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
+    let effects = harness.cancel("a");
+    assert!(effects.records.is_empty() && effects.orders.is_empty());
+    assert_eq!(effects.answers, [Answer::Cancelled(Ok(step("a")))]);
     assert_eq!(harness.state("a"), StepState::Succeeded);
 }
 
@@ -175,11 +178,14 @@ fn on_a_silent_host_it_stays_stopping_until_the_host_is_back() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.gone("n");
-    let fed = harness.cancel("a");
-    assert_eq!((fed.types(), fed.orders), (vec!["stopping".into()], vec![]));
+    let effects = harness.cancel("a");
+    assert_eq!(
+        (effects.types(), effects.orders),
+        (vec!["stopping".into()], vec![])
+    );
     harness.pass(60);
     assert_eq!(harness.state("a"), StepState::Stopping);
-    // The host never heard of it: nothing is left to stop.
+    // The host never received the order, so nothing is left to stop.
     harness.hello(holding(hello("n", 1, 4), vec![]));
     cancelled_now(&harness);
     assert!(!harness.step("a").holds_units());
@@ -192,10 +198,10 @@ fn a_host_that_is_back_with_it_is_told_again() {
     harness.gone("n");
     harness.cancel("a");
     let held = |phase| holding(hello("n", 1, 4), vec![status("a.1", phase)]);
-    let fed = harness.hello(held(running()));
-    assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
-    let fed = harness.hello(held(stopping(StopReason::Cancelled)));
-    assert!(fed.orders.is_empty(), "it is stopping already");
+    let effects = harness.hello(held(running()));
+    assert_eq!(effects.orders, ["stop a.1 Cancelled 7s"]);
+    let effects = harness.hello(held(stopping(StopReason::Cancelled)));
+    assert!(effects.orders.is_empty(), "it is stopping already");
     assert_eq!(harness.state("a"), StepState::Stopping);
 }
 

@@ -1,4 +1,4 @@
-//! A host that says again and again that it has changed.
+//! Tests of the rate limit for hosts that report changes again and again.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,7 +15,7 @@ use sluice_common::wire::FromNode;
 use super::harness::*;
 use crate::HELD_BACK;
 
-/// What a host may do at once, and some that follow from it.
+/// More changes than a host may report at once.
 const FEW: u64 = 70;
 
 fn labels(n: u32) -> FromNode {
@@ -35,7 +35,7 @@ fn faults(which: &[u32]) -> FromNode {
     }))
 }
 
-/// A ready host of which nothing more is taken in for a while.
+/// Makes a ready host whose changes are held back.
 fn exhausted(gpus: u32) -> Harness {
     let mut harness = Harness::one_node(gpus, 8);
     for n in 0..100 {
@@ -168,7 +168,7 @@ fn whatever_it_says_it_makes_no_more_records_than_come_in() {
         harness.heartbeat("n");
         harness.pass(1);
     }
-    // One each 2 s, of which one that changes GPUs may be two: what they are and what is wrong with them.
+    // One change in each 2 s; a change of GPUs may be two records: inventory and fitness.
     let made = records(&harness) - before;
     assert!(made <= FEW + 2 * u64::from(seconds) / 2, "{made}");
 }
@@ -176,7 +176,7 @@ fn whatever_it_says_it_makes_no_more_records_than_come_in() {
 #[test]
 fn however_long_it_was_in_trouble_it_is_heard_soon_after_it_is_well() {
     let mut harness = Harness::one_node(0, 8);
-    // An agent that dies as soon as it has said hello, and is started again each time.
+    // An agent dies after each hello and is restarted.
     for _ in 0..2_000 {
         harness.hello(hello("n", 0, 8));
     }

@@ -1,4 +1,4 @@
-//! Work that was saved is not lost with a run: who gives way is decided by what is.
+//! Tests of checkpoints: saved work is not lost by a preemption, and that decides who is preempted.
 
 use alloc::borrow::ToOwned;
 use alloc::vec;
@@ -19,7 +19,7 @@ fn saved(attempt: &str, secs_ago: u64) -> FromNode {
     }
 }
 
-/// `old` has run for 200 s, `new` for 100 s.
+/// Starts `old`, which has run for 200 s, and `new`, for 100 s.
 fn two_runs() -> Harness {
     let mut harness = Harness::one_node(2, 4);
     let first = PolicySpec {
@@ -51,8 +51,8 @@ fn the_run_that_loses_least_gives_way_and_what_it_saved_is_not_lost() {
     assert_eq!(harness.state("new"), StepState::Stopping, "it lost less");
 
     let mut harness = two_runs();
-    let fed = harness.say("n", saved("old.1", 5));
-    assert_eq!(fed.types(), ["checkpointed"]);
+    let effects = harness.say("n", saved("old.1", 5));
+    assert_eq!(effects.types(), ["checkpointed"]);
     preempt(&mut harness);
     assert_eq!(
         harness.state("old"),
@@ -74,8 +74,8 @@ fn one_a_minute_is_recorded_and_what_makes_no_sense_is_not() {
         (139, &one),
         (0, &one),
     ] {
-        let fed = harness.say("n", saved("old.1", secs_ago));
-        assert_eq!(fed.types(), *expected, "{secs_ago} s ago");
+        let effects = harness.say("n", saved("old.1", secs_ago));
+        assert_eq!(effects.types(), *expected, "{secs_ago} s ago");
     }
     assert_eq!(harness.say("n", saved("no.1", 0)).types(), nothing);
     harness.status(

@@ -1,4 +1,4 @@
-//! Defaults of the cluster: where steps go that name no pool.
+//! Tests of the defaults of the cluster, which route steps that name no pool.
 
 use std::vec;
 use std::vec::Vec;
@@ -42,7 +42,7 @@ fn cluster(terms: ClusterSpec) -> Desired {
     Desired::Cluster { terms }
 }
 
-/// Pools `cpus`, `gpus` and `own`, each with a host and a policy for whoever has none.
+/// Makes pools `cpus`, `gpus` and `own`, each with a host and a policy for `*`.
 fn harness() -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -63,13 +63,13 @@ fn refusal(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, Refus
         desired: wanted,
         version: None,
     });
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(7),
         changes: changes.collect(),
         force: true,
         dry_run: false,
     });
-    match fed.answers.into_iter().next() {
+    match effects.answers.into_iter().next() {
         Some(Answer::Applied(Err(refused))) => (refused.at, refused.refusal),
         other => panic!("it is refused: {other:?}"),
     }
@@ -129,7 +129,7 @@ fn the_default_pool_takes_those_of_subjects_that_have_a_policy_elsewhere_too() {
         (harness.placed("c").0, harness.placed("g").0),
         ("n-cpus".into(), "n-gpus".into())
     );
-    // Where the pool for all lets it in by no policy, its own choose.
+    // If no policy of the default pool admits the step, its own policies choose.
     harness.apply(vec![Desired::NoPolicy {
         pool: pool("cpus"),
         subject: "default".parse().unwrap(),
@@ -218,7 +218,7 @@ fn the_policy_of_everyone_is_that_of_each_who_has_none() {
         ReasonCode::ExceedsReserved,
         "it reserves nothing"
     );
-    // It holds over a restart, by snapshot and by log, and one's own goes before.
+    // The route survives a restart from a snapshot or the log, and a subject's own default takes precedence.
     for snapshot_at in [0, harness.log.len()] {
         harness.restart(snapshot_at);
         harness.hello(hello("n", 4, 8));
@@ -232,7 +232,7 @@ fn the_policy_of_everyone_is_that_of_each_who_has_none() {
         released(sluice_common::supervision::Exit::Code(0)),
     );
     assert_eq!(harness.state("b"), StepState::Allocated);
-    // Without it those who have none wait for one.
+    // Without the default, subjects without a policy wait for one.
     harness.submit("w", of("y", spec(1, 1000))).unwrap();
     harness.apply(vec![Desired::NoPolicy {
         pool: pool("default"),
@@ -277,7 +277,7 @@ fn a_step_stays_where_it_was_sent_and_a_repeat_of_it_is_one() {
     assert_eq!(harness.state("b"), StepState::Queued);
     assert!(!harness.submit("b", wide()).unwrap().created);
     harness.restart(0);
-    assert_eq!(harness.step("b").home.pool, Some(pool("cpus")));
+    assert_eq!(harness.step("b").route.pool, Some(pool("cpus")));
 }
 
 #[test]
@@ -313,6 +313,6 @@ fn terms_name_pools_that_are_there_and_keep_them_there() {
 #[test]
 fn the_same_terms_again_are_no_change() {
     let mut harness = harness();
-    let fed = harness.apply(vec![cluster(terms())]);
-    assert!(fed.records.is_empty(), "{:?}", fed.records);
+    let effects = harness.apply(vec![cluster(terms())]);
+    assert!(effects.records.is_empty(), "{:?}", effects.records);
 }

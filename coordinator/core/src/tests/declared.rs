@@ -1,4 +1,4 @@
-//! Platforms that pools declare: which GPUs are of which, whom a step is given, what is refused and what waits.
+//! Tests of platforms that pools declare: which GPUs belong to each, what steps get, and what is refused or waits.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -19,7 +19,7 @@ use crate::input::DesiredPool;
 use crate::input::{Desired, NodeChange};
 use crate::output::{Answer, Applied, Refusal, Refused};
 
-/// A host with two A100 of 40 GB before two of 80 GB and an L4.
+/// Makes a host with two A100 of 40 GB before two of 80 GB and an L4.
 fn mixed() -> Harness {
     let mut harness = Harness::new();
     let mut hello = hello("n", 5, 8);
@@ -138,7 +138,7 @@ fn what_is_promised_of_a_narrow_platform_is_not_given_to_who_asks_for_a_wide_one
     };
     harness.submit("vip", vip).unwrap();
     assert_eq!(harness.state("holds"), StepState::Stopping);
-    // Of a100 three are free, and one of them is promised.
+    // Three of a100 are free, and one of them is promised.
     harness.submit("three", on(3, "a100")).unwrap();
     assert_eq!(harness.state("three"), StepState::Queued);
     harness.submit("two", on(2, "a100")).unwrap();
@@ -164,14 +164,14 @@ fn a_change_of_a_selector_sorts_hosts_anew_and_touches_nothing_that_runs() {
     harness.submit("pends", pending).unwrap();
     harness.submit("waits", on(1, "a100-80")).unwrap();
     assert_eq!(harness.state("waits"), StepState::Queued);
-    // It means the small ones now.
+    // The platform now means the small GPUs.
     let small = platform("a100-80", r#"{"gpu_model":"a100","gpu_memory":"<80GB"}"#);
     apply(&mut harness, vec![small]).unwrap();
     assert_eq!(harness.placed("pends").1, ["GPU-n-0"]);
     assert_eq!(harness.placed("waits").1, ["GPU-n-1"]);
     assert_eq!(harness.state("runs"), StepState::Running);
     harness.submit("last", on(1, "a100-80")).unwrap();
-    // It means nothing now: what waits for it is rejected, unless it may pend.
+    // The platform now means no GPU: a step queued for it is rejected, unless it may be pending.
     let none = platform("a100-80", r#"{"gpu_memory":">=999GB"}"#);
     let applied = apply(&mut harness, vec![none]).unwrap();
     assert_eq!(applied.rejected, [step("last")]);
@@ -236,7 +236,7 @@ fn a_platform_that_nobody_matches_is_waited_for_or_refused_as_its_pool_says() {
         why.contains("of platform `h200`, whose selector matches none"),
         "{why}"
     );
-    // Nobody declares this one.
+    // No pool declares this platform.
     harness.submit("typo", on(1, "h20")).unwrap();
     assert_eq!(harness.state("typo"), StepState::Rejected);
     let mut other = hello("h", 2, 8);
@@ -266,7 +266,7 @@ fn who_names_no_platform_takes_the_default_of_its_pool() {
     assert_eq!(harness.state("waits"), StepState::Queued);
     harness.submit("any", on(1, "any")).unwrap();
     assert_eq!(harness.placed("any").1, ["GPU-n-0"]);
-    // Together with the platform it may be named at once, and it is not taken away from under it.
+    // A default may be set together with its platform, and the platform cannot be deleted under it.
     apply(&mut harness, vec![large(), pool(Some("a100-80"), wait)]).unwrap();
     assert_eq!(harness.placed("waits").1, ["GPU-n-2"]);
     let refused = refusal(&mut harness, no_platform("a100-80"));
@@ -305,7 +305,7 @@ fn a_pool_may_list_all_its_platforms_and_says_so_once() {
     let version = harness.core.state().seq();
     let again = apply(&mut harness, vec![list(&["x", "y"])]).unwrap();
     assert!(!again.outcomes[0].is_change());
-    // One that says nothing of them leaves them.
+    // A change without a list of platforms keeps them.
     let other = apply(&mut harness, vec![pool(None, UnmatchedPlatform::Reject)]).unwrap();
     assert!(!other.outcomes[0].is_change());
     assert_eq!(harness.core.state().seq(), version);

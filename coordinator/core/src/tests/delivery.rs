@@ -1,4 +1,4 @@
-//! Orders that arrive late or never: what they may still do, and what becomes of what they were to start.
+//! Tests of orders that arrive late or never, and of the attempts that they were to start.
 
 use alloc::boxed::Box;
 use alloc::{format, vec};
@@ -11,7 +11,7 @@ use sluice_common::wire::{AttemptPhase, StopReason};
 use super::harness::*;
 use crate::{Answer, Input, NewStep, ReplyId, TermsChange};
 
-/// Node `n` and a second one of its size.
+/// Makes node `n` and a second one of its size.
 fn two_nodes() -> Harness {
     let mut harness = Harness::one_node(0, 1);
     harness.hello(hello("m", 0, 1));
@@ -32,7 +32,7 @@ fn an_order_says_its_number_and_what_it_answers() {
         harness.feed(Input::Submit { reply, steps }).numbers
     };
     assert_eq!(submit(&mut harness, "a"), [(1, heard)]);
-    // A heartbeat that comes after a newer one takes nothing back.
+    // A heartbeat that arrives after a newer one is ignored.
     let newer = harness.host_clock();
     harness.heartbeat("n");
     assert_eq!(submit(&mut harness, "b"), [(2, newer)]);
@@ -50,8 +50,11 @@ fn what_a_dry_run_would_say_is_not_counted() {
         reply: ReplyId(9),
         step: Box::new(NewStep::new(step("x"), spec(0, 1000))),
     };
-    let fed = harness.feed(dry);
-    assert!(matches!(fed.answers[..], [Answer::Previewed(_)]), "{fed:?}");
+    let effects = harness.feed(dry);
+    assert!(
+        matches!(effects.answers[..], [Answer::Previewed(_)]),
+        "{effects:?}"
+    );
     let change = TermsChange {
         desired: wanted_pool("p", &[]),
         version: None,
@@ -64,19 +67,19 @@ fn what_a_dry_run_would_say_is_not_counted() {
     });
     let steps = vec![NewStep::new(step("a"), spec(0, 1000))];
     let reply = ReplyId(1);
-    let fed = harness.feed(Input::Submit { reply, steps });
-    assert_eq!(fed.numbers, [(1, heard)]);
+    let effects = harness.feed(Input::Submit { reply, steps });
+    assert_eq!(effects.numbers, [(1, heard)]);
 }
 
 #[test]
 fn a_lost_host_loses_its_link_so_that_nothing_more_arrives_by_it() {
     let mut harness = Harness::one_node(0, 4);
     harness.submit("a", spec(0, 1000)).unwrap();
-    let fed = harness.pass(390);
+    let effects = harness.pass(390);
     assert_eq!(harness.node_state("n"), NodeState::Lost);
-    assert_eq!(fed.cut.len(), 1, "{fed:?}");
-    assert!(fed.cut[0].contains("declared lost"), "{fed:?}");
-    // What still comes by it is not heard.
+    assert_eq!(effects.cut.len(), 1, "{effects:?}");
+    assert!(effects.cut[0].contains("declared lost"), "{effects:?}");
+    // Later messages on this connection are ignored.
     harness.status("n", "a.1", running());
     assert_eq!(harness.node_state("n"), NodeState::Lost);
     assert_eq!(harness.state("a"), StepState::Queued);
@@ -97,7 +100,7 @@ fn a_host_that_hears_nothing_gets_no_new_work_though_it_is_heard() {
         harness.heartbeat("m");
         assert_eq!(harness.node_state("n"), state);
     }
-    // Nor does anything else that it says make it ready.
+    // Other messages of the host do not make it ready.
     harness.status("n", "z.1", ended(Exit::Code(0)));
     assert_eq!(harness.node_state("n"), NodeState::Unreachable);
     harness.submit("a", spec(0, 1000)).unwrap();
@@ -107,7 +110,8 @@ fn a_host_that_hears_nothing_gets_no_new_work_though_it_is_heard() {
     assert_eq!(harness.node_state("n"), NodeState::Ready, "it hears again");
 }
 
-/// One of two nodes is sent an assignment that does not arrive. Also the time of the last heartbeat that was answered.
+/// Sends an assignment to one of two nodes, where it does not arrive. Returns the time of the last answered heartbeat
+/// too.
 fn unheard() -> (Harness, BootMillis) {
     let mut harness = two_nodes();
     let answered = harness.host_clock();
@@ -115,7 +119,7 @@ fn unheard() -> (Harness, BootMillis) {
     (harness, answered)
 }
 
-/// Both hosts beat; the one that was told to run `a` has not heard so.
+/// Lets both hosts send heartbeats; the one that was told to run `a` has not received the order.
 fn beat_on(harness: &mut Harness, deaf: &str, answered: BootMillis, secs: u64) {
     for _ in 0..secs / 3 {
         harness.pass(3);
@@ -158,9 +162,9 @@ fn what_has_arrived_or_begun_stays_where_it_is() {
         let (mut harness, answered) = unheard();
         let first = harness.placed("a").0;
         match begun {
-            // Its status has come and the heartbeats that count the order have not.
+            // The status has arrived and the heartbeats that count the order have not.
             true => drop(harness.status(&first, "a.1", AttemptPhase::Starting)),
-            // The order has come and the status has not.
+            // The order has arrived and the status has not.
             false => drop(harness.beat(&first, answered, 1)),
         }
         beat_on(&mut harness, &first, answered, 60);

@@ -1,4 +1,4 @@
-//! How attempts end and what becomes of their steps.
+//! Tests of the ends of attempts and the decisions about their steps.
 
 use alloc::string::ToString;
 use alloc::vec;
@@ -15,8 +15,8 @@ use crate::{MAX_ATTEMPTS_KEPT, PartPhase};
 fn a_status_implies_all_that_came_before_it_and_a_repeat_is_harmless() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.status("n", "a.1", AttemptPhase::Starting);
-    assert_eq!(fed.types(), ["starting"]);
+    let effects = harness.status("n", "a.1", AttemptPhase::Starting);
+    assert_eq!(effects.types(), ["starting"]);
     assert_eq!(harness.state("a"), StepState::Starting);
     assert_eq!(harness.status("n", "a.1", running()).types(), ["started"]);
     assert_eq!(harness.state("a"), StepState::Running);
@@ -24,13 +24,13 @@ fn a_status_implies_all_that_came_before_it_and_a_repeat_is_harmless() {
         assert!(harness.status("n", "a.1", stale).records.is_empty());
     }
     harness.submit("b", spec(0, 1000)).unwrap();
-    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
+    let effects = harness.status("n", "b.1", released(Exit::Code(0)));
     let all = ["starting", "started", "ended", "step_ended", "released"];
-    assert_eq!(fed.types(), all);
-    assert_eq!(fed.orders, ["forget b.1"]);
-    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(effects.types(), all);
+    assert_eq!(effects.orders, ["forget b.1"]);
+    let effects = harness.status("n", "b.1", released(Exit::Code(0)));
     assert_eq!(
-        (fed.types().len(), fed.orders),
+        (effects.types().len(), effects.orders),
         (0, vec!["forget b.1".to_string()])
     );
 }
@@ -53,7 +53,7 @@ fn the_process_and_the_end_are_kept_with_the_attempt() {
     assert!(harness.step("a").live().is_none());
 }
 
-/// How it ended, on whose account it was stopped, retries allowed, and what became of the step.
+/// Exit of the attempt, reason of its stop, allowed retries, and the state and reason of the step.
 type Case = (Exit, Option<StopReason>, u32, StepState, ReasonCode);
 
 #[test]
@@ -209,10 +209,10 @@ fn a_requeued_step_keeps_its_place_and_cannot_have_its_old_units_before_they_are
     harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.status("n", "a.1", ended(Exit::Code(1)));
-    assert_eq!(fed.types(), ["ended", "requeued"]);
-    let fed = harness.status("n", "a.1", released(Exit::Code(1)));
-    assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
+    let effects = harness.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(effects.types(), ["ended", "requeued"]);
+    let effects = harness.status("n", "a.1", released(Exit::Code(1)));
+    assert_eq!(effects.orders, ["forget a.1", "assign a.2"]);
     assert_eq!(harness.state("b"), StepState::Queued);
 }
 
@@ -222,8 +222,8 @@ fn a_requeued_step_goes_elsewhere_while_its_old_attempt_is_still_being_cleared()
     harness.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
     harness.hello(hello("other", 1, 4));
     harness.run("a.1");
-    let fed = harness.status("n", "a.1", ended(Exit::Code(1)));
-    assert_eq!(fed.orders, ["assign a.2"]);
+    let effects = harness.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(effects.orders, ["assign a.2"]);
     assert_eq!(harness.placed("a").0, "other");
     harness.status("other", "a.2", ended(Exit::Code(0)));
     assert_eq!(harness.state("a"), StepState::Succeeded);
@@ -237,8 +237,8 @@ fn a_requeued_step_goes_elsewhere_while_its_old_attempt_is_still_being_cleared()
 fn a_host_that_stops_a_step_for_its_timeout_says_so() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.status("n", "a.1", stopping(StopReason::TimedOut));
-    assert_eq!(fed.types(), ["starting", "started", "stopping"]);
+    let effects = harness.status("n", "a.1", stopping(StopReason::TimedOut));
+    assert_eq!(effects.types(), ["starting", "started", "stopping"]);
     assert_eq!(
         (harness.state("a"), harness.code("a")),
         (StepState::Stopping, ReasonCode::TimedOut)
@@ -278,8 +278,8 @@ fn one_with_an_unreleased_attempt_is_not_forgotten() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.status("n", "a.1", ended(Exit::Code(0)));
     assert_eq!(harness.state("a"), StepState::Succeeded);
-    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
-    assert_eq!(fed.types(), ["released", "step_forgotten"]);
+    let effects = harness.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(effects.types(), ["released", "step_forgotten"]);
     assert!(harness.core.state().steps().is_empty());
 }
 
@@ -319,10 +319,10 @@ fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
     let disk_full = Exit::HostFailed("the host could not write its record: no space left".into());
-    let fed = harness.status("n", "a.1", released(disk_full.clone()));
+    let effects = harness.status("n", "a.1", released(disk_full.clone()));
     assert!(
-        fed.types().contains(&"node_cordoned".to_string()),
-        "{fed:?}"
+        effects.types().contains(&"node_cordoned".to_string()),
+        "{effects:?}"
     );
     for id in ["a", "b"] {
         assert_eq!(
@@ -350,10 +350,10 @@ fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
     harness.hello(hello("m", 1, 4));
     assert_eq!(harness.placed("a").0, "m", "in its old place, before `b`");
     assert_eq!(harness.step("a").retries_spent, 0);
-    let fed = harness.status("m", "a.2", released(disk_full));
+    let effects = harness.status("m", "a.2", released(disk_full));
     assert!(
-        fed.types().contains(&"node_cordoned".to_string()),
-        "{fed:?}"
+        effects.types().contains(&"node_cordoned".to_string()),
+        "{effects:?}"
     );
 }
 
@@ -362,7 +362,7 @@ fn one_whose_prolog_failed_is_tried_elsewhere_first() {
     let no_disk = || ended(Exit::PrologFailed("no disk".into()));
     let mut harness = Harness::one_node(2, 4);
     harness.hello(hello("o", 4, 8));
-    // The tightest, but for what went wrong there.
+    // The tightest host, but for the failed prolog there.
     harness.submit("a", spec(1, 1000)).unwrap();
     assert_eq!(harness.placed("a").0, "n");
     harness.status("n", "a.1", no_disk());
@@ -370,7 +370,7 @@ fn one_whose_prolog_failed_is_tried_elsewhere_first() {
     assert_eq!(harness.placed("a").0, "o");
     harness.submit("b", spec(1, 1000)).unwrap();
     assert_eq!(harness.placed("b").0, "n", "nobody else shuns it");
-    // It outlives a restart, and binds nobody where there is no other room.
+    // The avoided host survives a restart, and is used if no other has space.
     harness.restart(0);
     harness.hello(hello("n", 2, 4));
     harness.hello(hello("o", 4, 8));

@@ -1,4 +1,4 @@
-//! Explanations of steps in every state, and that what is said to let one start does.
+//! Tests of explanations of steps in every state. A step starts after the change that its explanation suggests.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -32,7 +32,7 @@ fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Poli
     }
 }
 
-/// A step of `subject` that asks for GPUs.
+/// Makes a step of `subject` that asks for GPUs.
 fn of(subject: &str, gpus: u64) -> StepSpec {
     let mut spec = spec(gpus, 1000);
     spec.subject = Subject::new(subject).unwrap();
@@ -44,7 +44,7 @@ fn firm(mut spec: StepSpec) -> StepSpec {
     spec
 }
 
-/// A host with four GPUs whose pool has subjects `a` and `b`.
+/// Makes a host with four GPUs in a pool with the subjects `a` and `b`.
 fn harness(a: PolicySpec, b: PolicySpec) -> Harness {
     let mut harness = Harness::one_node(4, 8);
     harness.put_policy("default", "a", a);
@@ -63,25 +63,26 @@ fn pool<'a>(harness: &'a Harness, id: &str) -> PoolWait<'a> {
     pools.remove(0)
 }
 
-/// What would let a step start, as it is said.
+/// The sentences about what would let a step start.
 fn would(pool: &PoolWait<'_>) -> Vec<String> {
     let would = pool.would_start_if.iter();
-    let said = would.map(|remedy| explanation::remedy(pool.request, pool.inspection.pool, remedy));
-    said.collect()
+    let sentences =
+        would.map(|remedy| explanation::remedy(pool.request, pool.inspection.pool, remedy));
+    sentences.collect()
 }
 
-/// Whom a step would stop, or why nobody is stopped for it, as it is said.
+/// The sentence about the steps that a step would preempt, or why it would preempt none.
 fn stops(pool: &PoolWait<'_>) -> String {
     explanation::preemption_status(pool.request, &pool.inspection)
 }
 
-/// Why the first of those that hold what a step is short of is spared, as it is said.
+/// The sentence about why the first holder of what a step lacks is protected.
 fn spared(pool: &PoolWait<'_>) -> String {
     let why = pool.inspection.holders[0].protection.expect("it is spared");
     explanation::protection(pool.request, why)
 }
 
-/// By whom a step could be made to give way, as it is said.
+/// The sentences about who could preempt a step.
 fn exposure(step: &str, harness: &Harness) -> Vec<String> {
     let explained = explained(harness, step);
     let holding = explained.holding.unwrap();
@@ -152,7 +153,7 @@ fn a_reservation_that_is_used_up_is_named_and_raising_it_helps() {
         stops(&waits)
     );
     assert!(!waits.inspection.in_share);
-    // What reserves for `mcpu` nothing does not count it.
+    // A subject with nothing reserved of `mcpu` is not bound by it.
     assert_eq!(
         would(&waits),
         [
@@ -186,7 +187,7 @@ fn a_step_that_borrows_may_not_stop_its_equals_and_is_told_what_would_help() {
             "it asked for 1 gpu",
         ]
     );
-    // The host gets one more: the first of them.
+    // The host gets one more GPU, the first one.
     harness.hello(holding(hello("n", 5, 8), vec![status("runs.1", running())]));
     assert_eq!(harness.state("waits"), StepState::Allocated);
 }
@@ -240,7 +241,7 @@ fn a_key_that_does_not_count_exposes_nobody_who_is_inside_its_share() {
     assert_eq!(runs.exposure.above_reserved, []);
     harness.submit("waits", cores("b", 0, 8000)).unwrap();
     assert_eq!(harness.state("runs"), StepState::Running);
-    // Where it borrows a GPU, what it holds beside that may be taken too.
+    // If it borrows a GPU, all that it holds may be preempted.
     harness.put_policy("default", "a", terms(1, &[("gpu", 1)], &[]));
     assert_eq!(harness.state("runs"), StepState::Stopping);
 }
@@ -277,8 +278,11 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
     harness.run("victim.1");
     let before = explained(&harness, "victim").holding.unwrap();
     assert!(before.is_exposed() && !before.exposure.in_share);
-    let said = exposure("victim", &harness).join("\n");
-    assert!(said.contains("or is of `b` (priority 5)"), "{said}");
+    let sentences = exposure("victim", &harness).join("\n");
+    assert!(
+        sentences.contains("or is of `b` (priority 5)"),
+        "{sentences}"
+    );
     harness.submit("waiter", of("b", 2)).unwrap();
     let waits = pool(&harness, "waiter");
     assert_eq!(waits.reason.code(), ReasonCode::WaitingForRelease);
@@ -317,12 +321,12 @@ fn what_runs_around_a_head_knows_that_it_may_be_taken_back() {
     harness.submit("runs", of("a", 2)).unwrap();
     harness.submit("head", of("a", 4)).unwrap();
     harness.submit("around", of("a", 1)).unwrap();
-    let around = explained(&harness, "around").holding.unwrap();
-    assert!(around.is_exposed());
-    let said = exposure("around", &harness);
+    let backfill = explained(&harness, "around").holding.unwrap();
+    assert!(backfill.is_exposed());
+    let sentences = exposure("around", &harness);
     assert!(
-        said[0].contains("started as backfill past `head`"),
-        "{said:?}"
+        sentences[0].contains("started as backfill past `head`"),
+        "{sentences:?}"
     );
     let head = pool(&harness, "head");
     let promised = head.promised.as_ref().unwrap();
@@ -342,7 +346,7 @@ fn one_behind_another_is_told_who_is_ahead_and_what_is_left_for_it() {
     let waits = pool(&harness, "waits");
     assert_eq!(waits.inspection.position, (1, 2));
     assert_eq!(waits.inspection.behind, Some(&step("ahead")));
-    // One more is what the head takes.
+    // The head takes one more GPU.
     assert_eq!(would(&waits)[0], "3 more gpu were free on `n`");
     harness.hello(holding(hello("n", 7, 8), vec![status("runs.1", running())]));
     assert_eq!(harness.state("ahead"), StepState::Allocated);
@@ -434,9 +438,9 @@ fn min_runtime_spares_until_a_time_that_is_told_to_both() {
     harness.submit("runs", of("a", 4)).unwrap();
     harness.submit("waits", of("b", 4)).unwrap();
     let waits = pool(&harness, "waits");
-    let told = sluice_common::api::timestamp(until).to_string();
-    assert!(stops(&waits).contains(&told), "{}", stops(&waits));
-    assert!(spared(&waits).contains(&told));
+    let found = sluice_common::api::timestamp(until).to_string();
+    assert!(stops(&waits).contains(&found), "{}", stops(&waits));
+    assert!(spared(&waits).contains(&found));
     let runs = explained(&harness, "runs").holding.unwrap();
     assert_eq!(runs.protected_until(), Some(until));
     harness.pass(11);
@@ -454,12 +458,12 @@ fn a_gang_is_told_what_each_of_its_hosts_lacks() {
     gang.nodes = 2;
     harness.submit("gang", gang).unwrap();
     let waits = pool(&harness, "gang");
-    let said = would(&waits);
+    let sentences = would(&waits);
     let both = "1 more gpu were free on `m` and 1 more gpu were free on `n`";
-    assert!(said.contains(&both.to_string()), "{said:?}");
+    assert!(sentences.contains(&both.to_string()), "{sentences:?}");
     assert!(
-        said.contains(&"it asked for 1 gpu on each host".to_string()),
-        "{said:?}"
+        sentences.contains(&"it asked for 1 gpu on each host".to_string()),
+        "{sentences:?}"
     );
     let gpu = waits
         .inspection
@@ -480,12 +484,12 @@ fn every_pool_in_which_a_step_waits_is_told_the_preferred_first() {
     spec.allow_pending = true;
     harness.submit("waits", spec).unwrap();
     let pools = explained(&harness, "waits").pools;
-    let told: Vec<_> = pools
+    let found: Vec<_> = pools
         .iter()
         .map(|p| (p.inspection.pool.as_str(), p.reason.code()))
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             ("other", ReasonCode::PoolEmpty),
             ("default", ReasonCode::WaitingForUnits)
@@ -517,12 +521,12 @@ fn one_that_is_over_tells_how_each_attempt_ended() {
     harness.status("n", "x.2", released(Exit::Signal(9)));
     let over = explained(&harness, "x");
     assert_eq!(over.step.state, StepState::Failed);
-    let told: Vec<_> = over
+    let found: Vec<_> = over
         .past
         .iter()
         .map(|past| past.outcome.as_ref().unwrap().code())
         .collect();
-    assert_eq!(told, [ReasonCode::NonZeroExit, ReasonCode::KilledBySignal]);
+    assert_eq!(found, [ReasonCode::NonZeroExit, ReasonCode::KilledBySignal]);
     assert!(over.holding.is_none() && over.pools.is_empty());
 }
 
@@ -533,15 +537,15 @@ fn one_that_cannot_give_way_is_exposed_to_nobody() {
     harness.status("n", "runs.1", AttemptPhase::Starting);
     let runs = explained(&harness, "runs").holding.unwrap();
     assert!(!runs.is_exposed() && runs.protected_until().is_none());
-    let said = exposure("runs", &harness);
-    assert!(said[0].contains("not preemptible"), "{said:?}");
+    let sentences = exposure("runs", &harness);
+    assert!(sentences[0].contains("not preemptible"), "{sentences:?}");
 }
 
 #[test]
 fn nobody_is_stopped_where_it_would_be_taken_back_at_once() {
     let mut harness = harness(terms(1, &[("gpu", 2)], &[]), terms(5, &[], &[]));
     harness.submit("x", of("a", 3)).unwrap();
-    // Once `x` were gone, this would be inside the share of `a`.
+    // Without `x`, this would be within the share of `a`.
     harness.submit("z", of("a", 2)).unwrap();
     harness.submit("y", of("b", 4)).unwrap();
     let waits = pool(&harness, "y");

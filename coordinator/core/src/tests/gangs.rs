@@ -1,4 +1,4 @@
-//! Steps that run on several hosts at once: all or nothing, and ended as one.
+//! Tests of steps that run on several hosts at once: started all or nothing, and ended together.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,7 +20,7 @@ fn gang(nodes: u32, gpus: u64) -> StepSpec {
     }
 }
 
-/// Hosts `a`, `b` and `c` with two GPUs each, of which `b` gives an address.
+/// Makes hosts `a`, `b` and `c` with two GPUs each; only `b` has an address.
 fn three() -> Harness {
     let mut harness = Harness::new();
     for name in ["a", "b", "c"] {
@@ -61,11 +61,11 @@ fn run_all(harness: &mut Harness, id: &str, attempt: &str) {
 #[test]
 fn each_host_is_told_of_its_rank_of_the_others_and_where_to_meet() {
     let mut harness = three();
-    let fed = harness.feed(crate::Input::Submit {
+    let effects = harness.feed(crate::Input::Submit {
         reply: crate::ReplyId(1),
         steps: vec![crate::NewStep::new(step("g"), gang(3, 2))],
     });
-    let assignments = assignments(&fed.sent);
+    let assignments = assignments(&effects.sent);
     let addresses = ["a", "10.0.0.2", "c"].map(String::from).to_vec();
     let gangs: Vec<Gang> = assignments.iter().map(|part| part.gang.clone()).collect();
     let expected = |rank| Gang {
@@ -123,9 +123,9 @@ fn it_runs_once_all_of_it_does_and_succeeds_once_all_of_it_has() {
     assert_eq!(harness.state("g"), StepState::Starting);
     harness.status(&on[1], "g.1", running());
     assert_eq!(harness.state("g"), StepState::Running);
-    let fed = harness.status(&on[1], "g.1", released(Exit::Code(0)));
+    let effects = harness.status(&on[1], "g.1", released(Exit::Code(0)));
     assert_eq!(
-        fed.orders,
+        effects.orders,
         ["forget g.1"],
         "a part that has done its work stops nobody"
     );
@@ -147,9 +147,9 @@ fn one_part_that_fails_ends_all_as_one_and_is_named() {
         let mut harness = three();
         harness.submit("g", gang(3, 2)).unwrap();
         run_all(&mut harness, "g", "g.1");
-        let fed = harness.status("b", "g.1", released(exit));
+        let effects = harness.status("b", "g.1", released(exit));
         let stop = "stop g.1 PeerEnded 7s".to_string();
-        assert_eq!(fed.orders, [stop.clone(), stop, "forget g.1".into()]);
+        assert_eq!(effects.orders, [stop.clone(), stop, "forget g.1".into()]);
         assert_eq!(harness.state("g"), StepState::Stopping);
         assert_eq!(harness.code("g"), ReasonCode::PeerEnded);
         for host in ["a", "c"] {
@@ -208,8 +208,8 @@ fn a_part_that_its_host_stops_for_the_time_stops_all() {
     harness.submit("g", gang(2, 2)).unwrap();
     run_all(&mut harness, "g", "g.1");
     let on = hosts(&harness, "g");
-    let fed = harness.status(&on[1], "g.1", stopping(StopReason::TimedOut));
-    assert_eq!(fed.orders, ["stop g.1 TimedOut 7s"]);
+    let effects = harness.status(&on[1], "g.1", stopping(StopReason::TimedOut));
+    assert_eq!(effects.orders, ["stop g.1 TimedOut 7s"]);
     for host in &on {
         harness.status(host, "g.1", gone(Exit::Signal(15), StopReason::TimedOut));
     }
@@ -242,12 +242,12 @@ fn a_host_that_comes_back_hears_that_its_peers_have_ended() {
     run_all(&mut harness, "g", "g.1");
     let on = hosts(&harness, "g");
     harness.gone(&on[0]);
-    let fed = harness.status(&on[1], "g.1", released(Exit::Code(1)));
-    assert_eq!(fed.orders, ["forget g.1"], "nobody else is linked");
+    let effects = harness.status(&on[1], "g.1", released(Exit::Code(1)));
+    assert_eq!(effects.orders, ["forget g.1"], "nobody else is linked");
     let mut words = hello(&on[0], 2, 4);
     words.highest_epoch = Some(epoch(1).into());
-    let fed = harness.hello(holding(words, vec![status("g.1", running())]));
-    assert_eq!(fed.orders, ["stop g.1 PeerEnded 7s"]);
+    let effects = harness.hello(holding(words, vec![status("g.1", running())]));
+    assert_eq!(effects.orders, ["stop g.1 PeerEnded 7s"]);
     harness.status(&on[0], "g.1", gone(Exit::Signal(15), StopReason::PeerEnded));
     assert_eq!(harness.state("g"), StepState::Failed);
 }

@@ -1,4 +1,4 @@
-//! Which GPUs are granted: those that their host calls fit and no admin has closed.
+//! Tests of which GPUs are granted: those that are neither unfit nor cordoned.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn of(subject: &str, spec: StepSpec) -> StepSpec {
     }
 }
 
-/// `low` runs on the only GPU of `n`; `vip`, which goes before it, has had it stopped.
+/// Runs `low` on the only GPU of `n` and preempts it for `vip`.
 fn preempted() -> Harness {
     let mut harness = Harness::one_node(1, 8);
     let policy = PolicySpec {
@@ -80,8 +80,8 @@ fn a_gpu_that_is_not_fit_is_granted_to_nobody_until_it_is() {
         GpuFault::Foreign { pids: vec![7] },
         GpuFault::Lost,
     ] {
-        let fed = harness.say("n", say(&[("GPU-n-0", fault.clone())]));
-        assert_eq!(fed.types(), ["gpus_reported"]);
+        let effects = harness.say("n", say(&[("GPU-n-0", fault.clone())]));
+        assert_eq!(effects.types(), ["gpus_reported"]);
         assert_eq!(
             harness.say("n", say(&[("GPU-n-0", fault)])).types(),
             [""; 0]
@@ -108,7 +108,7 @@ fn free_is_what_can_be_granted() {
     assert_eq!(free(&harness), (3, 8000), "one that is not fit is not free");
     harness.submit("a", spec(2, 1000)).unwrap();
     assert_eq!(free(&harness), (1, 7000));
-    // One of those that it holds fails: the others stay as free as they were.
+    // One of its GPUs fails: the others stay as free as before.
     harness.say("n", say(&[("GPU-n-1", GpuFault::Lost)]));
     assert_eq!(free(&harness), (2, 7000), "GPU-n-0 is fit again");
     harness.apply(vec![wanted_pool("default", &[("gpu", 3), ("seats", 2)])]);
@@ -134,16 +134,16 @@ fn what_a_pool_could_do_is_judged_with_all_gpus() {
 #[test]
 fn a_waiter_whose_gpu_did_not_come_free_loses_its_promise_and_keeps_its_place() {
     let mut harness = preempted();
-    let fed = harness.say("n", say(&[("GPU-n-0", held(4711))]));
-    assert_eq!(fed.types(), ["gpus_reported", "withdrawn"]);
-    let fed = harness.status("n", "low.1", gone(Exit::Signal(15), StopReason::Preempted));
+    let effects = harness.say("n", say(&[("GPU-n-0", held(4711))]));
+    assert_eq!(effects.types(), ["gpus_reported", "withdrawn"]);
+    let effects = harness.status("n", "low.1", gone(Exit::Signal(15), StopReason::Preempted));
     assert!(
-        !fed.types().contains(&"allocated".into()),
+        !effects.types().contains(&"allocated".into()),
         "{:?}",
-        fed.types()
+        effects.types()
     );
     assert_eq!(harness.state("high"), StepState::Queued);
-    // Another host comes: the one that goes first is first there.
+    // Another host joins: the first of the queue starts there.
     harness.hello(hello("m", 1, 8));
     assert_eq!(harness.placed("high"), ("m".into(), vec!["GPU-m-0".into()]));
     assert_eq!(harness.state("low"), StepState::Queued);
@@ -163,7 +163,7 @@ fn nobody_is_stopped_for_a_gpu_that_is_not_given_back() {
     harness.run("a.1");
     harness.submit("b", spec(1, 1000)).unwrap();
     harness.run("b.1");
-    // The younger would go first; what it holds would help nobody.
+    // The younger would be preempted first, but its resources would not help.
     harness.change("n", cordon("GPU-n-1", None));
     harness.submit("high", of("vip", spec(1, 1000))).unwrap();
     assert_eq!(harness.state("b"), StepState::Running);
@@ -189,8 +189,8 @@ fn an_admin_closes_gpus_and_what_runs_there_goes_on() {
     let mut harness = Harness::one_node(2, 8);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.change("n", cordon("0", Some("fans")));
-    assert_eq!(fed.types(), ["gpus_cordoned"]);
+    let effects = harness.change("n", cordon("0", Some("fans")));
+    assert_eq!(effects.types(), ["gpus_cordoned"]);
     assert_eq!(
         harness.change("n", cordon("GPU-n-0", None)).types(),
         [""; 0]
@@ -216,15 +216,15 @@ fn an_admin_closes_gpus_and_what_runs_there_goes_on() {
 #[test]
 fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
     let mut harness = Harness::one_node(1, 8);
-    let fed = harness.change("n", cordon("7", None));
-    let [Answer::Changed(Err(refusal @ Refusal::UnknownGpu { .. }))] = &fed.answers[..] else {
-        panic!("{fed:?}");
+    let effects = harness.change("n", cordon("7", None));
+    let [Answer::Changed(Err(refusal @ Refusal::UnknownGpu { .. }))] = &effects.answers[..] else {
+        panic!("{effects:?}");
     };
     assert_eq!(
         format!("{refusal}"),
         "node `n` has no GPU `7`: name one by its index or by UUID, such as `GPU-n-0`"
     );
-    // One that is closed and fell off can be opened.
+    // A cordoned GPU that fell off the bus can be uncordoned.
     harness.change("n", cordon("0", None));
     harness.say("n", FromNode::Inventory(Box::new(inventory("n", 0, 8))));
     assert_eq!(
@@ -238,15 +238,15 @@ fn a_gpu_that_failed_is_looked_at_when_an_admin_opens_it() {
     let mut harness = Harness::one_node(2, 8);
     harness.say("n", say(&[("GPU-n-0", held(4711))]));
     harness.change("n", cordon("0", None));
-    let fed = harness.change("n", uncordon("0"));
-    assert_eq!(fed.types(), ["gpus_uncordoned"]);
+    let effects = harness.change("n", uncordon("0"));
+    assert_eq!(effects.types(), ["gpus_uncordoned"]);
     let restore = ToNode::RestoreGpus {
         gpus: vec!["GPU-n-0".into()],
     };
-    assert_eq!(fed.sent, core::slice::from_ref(&restore));
+    assert_eq!(effects.sent, core::slice::from_ref(&restore));
     harness.submit("a", spec(2, 1000)).unwrap();
     assert_eq!(harness.state("a"), StepState::Queued, "it is not fit yet");
-    // One that fell off is named by UUID, and said again it is looked at again.
+    // A GPU that fell off the bus is named by UUID, and checked again when it is reported again.
     harness.say("n", FromNode::Inventory(Box::new(inventory("n", 1, 8))));
     assert_eq!(harness.change("n", uncordon("GPU-n-0")).sent, [restore]);
     harness.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 8))));
@@ -260,13 +260,14 @@ fn a_gpu_that_failed_is_not_opened_while_nobody_can_look_at_it() {
     let mut harness = Harness::one_node(1, 8);
     harness.say("n", say(&[("GPU-n-0", held(4711))]));
     harness.gone("n");
-    let fed = harness.change("n", uncordon("0"));
-    let [Answer::Changed(Err(refusal @ Refusal::CannotLookAtGpu { .. }))] = &fed.answers[..] else {
-        panic!("{fed:?}");
+    let effects = harness.change("n", uncordon("0"));
+    let [Answer::Changed(Err(refusal @ Refusal::CannotLookAtGpu { .. }))] = &effects.answers[..]
+    else {
+        panic!("{effects:?}");
     };
     let words = format!("{refusal}");
     assert!(words.starts_with("node `n` is away"), "{words}");
-    assert_eq!(fed.types(), [""; 0]);
+    assert_eq!(effects.types(), [""; 0]);
 }
 
 #[test]
@@ -280,8 +281,11 @@ fn a_host_that_calls_itself_unfit_is_drained_once_for_each_cause() {
             drain: Some(why.into()),
         }))
     };
-    let fed = harness.say("n", unfit("XID 79"));
-    assert_eq!(fed.types(), ["gpus_reported", "node_draining", "stopping"]);
+    let effects = harness.say("n", unfit("XID 79"));
+    assert_eq!(
+        effects.types(),
+        ["gpus_reported", "node_draining", "stopping"]
+    );
     harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
     harness.change("n", NodeChange::Uncordon);
     assert_eq!(harness.state("a"), StepState::Allocated, "the admin's word");

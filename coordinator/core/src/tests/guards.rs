@@ -1,4 +1,5 @@
-//! Hosts of several platforms: what one of them forbids, no step does there, whichever of them it names.
+//! Tests of hosts of several platforms: what one of them forbids is forbidden to every step there, whichever platform
+//! it names.
 
 use alloc::boxed::Box;
 use std::format;
@@ -21,7 +22,7 @@ const OPEN: &str = r#"{"selector":{"gpu_model":"l40s"},"override":{"privileged_a
 const OF_POOL: &str = r#"{"wrapper":["run","{{privileged}}","{{mounts}}"],"privileged_argument":"-p",
     "mount_argument":"-v={{source}}","allowed_mounts":[{"name":"data","source":"/data"}]"#;
 
-/// Hosts by name, each with the models of its GPUs.
+/// Makes hosts by name, each with the models of its GPUs.
 fn hosts(named: &[(&str, &[&str])]) -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -40,11 +41,11 @@ fn host(name: &str, models: &[&str]) -> sluice_common::wire::Hello {
     hello
 }
 
-/// What the pool's template says beside its wrapper, and its platforms.
-fn ruled(harness: &mut Harness, beside: &str, platforms: &[(&str, &str)]) {
+/// Sets the pool's template, with other fields beside its wrapper, and its platforms.
+fn ruled(harness: &mut Harness, fields: &str, platforms: &[(&str, &str)]) {
     let template = Desired::Template {
         template: "base".parse().unwrap(),
-        terms: Box::new(serde_json::from_str(&format!("{OF_POOL}{beside}}}")).unwrap()),
+        terms: Box::new(serde_json::from_str(&format!("{OF_POOL}{fields}}}")).unwrap()),
     };
     applied(harness, vec![template, pool(None, &[])]).unwrap();
     let platforms = platforms.iter().map(|(name, json)| platform(name, json));
@@ -71,8 +72,8 @@ fn a_step_that_names_one_platform_does_not_what_another_of_the_host_forbids() {
     assert_eq!(harness.step("next").state, StepState::Queued);
     let reason = harness.reason("next");
     assert_eq!(reason.code, ReasonCode::WaitingForUnits);
-    let words = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
-    assert!(reason.message.contains(words), "{}", reason.message);
+    let expected = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
+    assert!(reason.message.contains(expected), "{}", reason.message);
     harness.submit("plain", asks(&named(1, "l40s"))).unwrap();
     assert_eq!(harness.placed("plain").0, "mixed");
     harness.status("own", "first.1", released(Exit::Code(0)));
@@ -111,15 +112,15 @@ fn where_only_such_hosts_are_it_is_rejected_or_waits_until_one_lets_it() {
     assert_eq!(harness.step("never").state, StepState::Rejected);
     let reason = harness.reason("never");
     assert_eq!(reason.code, ReasonCode::NoHostFits);
-    let words = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
-    assert!(reason.message.contains(words), "{}", reason.message);
+    let expected = "`mixed` is large enough but does not admit it, because its platform `a100` does not allow `privileged`";
+    assert!(reason.message.contains(expected), "{}", reason.message);
     let pends = format!(r#"{},"allow_pending":true"#, privileged(1, "l40s"));
     harness.submit("pends", asks(&pends)).unwrap();
     assert_eq!(harness.step("pends").state, StepState::Queued);
     harness.restart(0);
     harness.hello(host("mixed", &["a100", "l40s"]));
     assert_eq!(harness.step("pends").state, StepState::Queued);
-    // It keeps what it was submitted under, and hosts are judged as they are.
+    // The step keeps the rules of its submit, and hosts are judged as they are.
     let inventory = host("mixed", &["l40s", "l40s"]).inventory;
     harness.say("mixed", FromNode::Inventory(Box::new(inventory)));
     assert_eq!(harness.placed("pends").0, "mixed");
@@ -187,7 +188,7 @@ fn a_gpu_that_is_of_two_platforms_is_held_to_both() {
         .submit("shut", asks(&privileged(1, "large")))
         .unwrap();
     assert_eq!(harness.reason("shut").code, ReasonCode::NoHostFits);
-    // What has nothing to do with privileges is none of its business.
+    // A platform whose override does not concern privileges has no effect on them.
     let other = r#"{"selector":{"gpu_model":"a100"},"override":{"env":{"A":"b"}}}"#;
     applied(&mut harness, vec![platform("a100", other)]).unwrap();
     harness
@@ -204,8 +205,8 @@ fn what_the_pool_forbids_holds_for_hardware_of_which_no_platform_allows_it() {
     harness.submit("two", asks(&privileged(1, "l40s"))).unwrap();
     assert_eq!(harness.placed("one").0, "own");
     let reason = harness.reason("two");
-    let words = "`mixed` is large enough but does not admit it, because pool `default` does not allow `privileged` on its platform `a100`";
-    assert!(reason.message.contains(words), "{}", reason.message);
+    let expected = "`mixed` is large enough but does not admit it, because pool `default` does not allow `privileged` on its platform `a100`";
+    assert!(reason.message.contains(expected), "{}", reason.message);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
-//! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
+//! Drives a core as its owner would: feeds inputs, drains outputs in order, stores the log and fires timers. After
+//! every input it checks all invariants, that every record survives JSON, and that folding the log gives the core's
+//! state.
 
 use crate::record;
 use alloc::boxed::Box;
@@ -48,17 +49,17 @@ pub(super) const SETTINGS: Settings = Settings {
 
 pub(super) const GRACE: Span = Span::from_secs(7);
 
-/// What came of one input, by kind.
+/// Outputs of one input, by kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct InputEffects {
     pub(super) records: Vec<Record>,
     pub(super) greetings: Vec<HelloReply>,
-    /// In words, such as `assign a.1`.
+    /// Orders as text, such as `assign a.1`.
     pub(super) orders: Vec<String>,
     pub(super) sent: Vec<ToNode>,
-    /// The number of each, and what it answers.
+    /// Number of each order, and the heartbeat that it answers.
     pub(super) numbers: Vec<(u64, BootMillis)>,
-    /// Why links were cut.
+    /// Reasons of closed connections.
     pub(super) cut: Vec<String>,
     pub(super) answers: Vec<Answer>,
     pub(super) timers: Vec<(TimerKey, Time)>,
@@ -99,9 +100,9 @@ pub(super) struct Harness {
     pub(super) core: Core,
     pub(super) now: Time,
     pub(super) log: Vec<LogEntry>,
-    /// How long the log was after each input: what it led to is stored as one.
+    /// Length of the log after each input: records of one input are stored together.
     commits: Vec<usize>,
-    /// Every output there ever was, as text.
+    /// Every output as text.
     pub(super) trace: String,
     folded: State,
     timers: BTreeMap<TimerKey, Time>,
@@ -109,30 +110,30 @@ pub(super) struct Harness {
     drawn: u64,
 }
 
-/// A record as it is written: without the values of variables.
-fn told(stamped: &LogEntry) -> LogEntry {
-    let mut told = stamped.clone();
+/// Returns a record as it is stored: without the values of variables.
+fn stored_form(stamped: &LogEntry) -> LogEntry {
+    let mut stored_form = stamped.clone();
     if let Record::StepQueued(record::StepQueued { spec, .. })
-    | Record::StepRejected(record::StepRejected { spec, .. }) = &mut told.record
+    | Record::StepRejected(record::StepRejected { spec, .. }) = &mut stored_form.record
     {
         spec.env = spec.env.hidden();
     }
-    if let Record::Adopted(record::Adopted { warrant, .. }) = &mut told.record {
+    if let Record::Adopted(record::Adopted { warrant, .. }) = &mut stored_form.record {
         warrant.spec.env = warrant.spec.env.hidden();
     }
-    told
+    stored_form
 }
 
-/// The pools whose rules keep a step out that waits, each with why, as it is said.
-pub(super) fn barred(harness: &Harness, id: &str) -> Vec<(String, String)> {
+/// The pools whose rules exclude a queued step, each with the reason as text.
+pub(super) fn excluded_by(harness: &Harness, id: &str) -> Vec<(String, String)> {
     let explained = harness.core.explain(&step(id)).expect("it is remembered");
-    let barred = explained.barred.iter();
-    let barred = barred.map(|(pool, why)| (pool.to_string(), why.message(pool)));
-    barred.collect()
+    let excluded_by = explained.excluded_by.iter();
+    let excluded_by = excluded_by.map(|(pool, why)| (pool.to_string(), why.message(pool)));
+    excluded_by.collect()
 }
 
 impl Harness {
-    /// A cluster with the pool `default` and no node.
+    /// Makes a cluster with the pool `default` and no node.
     pub(super) fn new() -> Self {
         Self::with(SETTINGS)
     }
@@ -144,7 +145,7 @@ impl Harness {
         harness
     }
 
-    /// A core over a state that its log has led to, not started.
+    /// Makes a core over the state of its log, without starting it.
     fn over(settings: Settings, state: State, log: Vec<LogEntry>) -> Self {
         Self {
             folded: state.clone(),
@@ -164,19 +165,19 @@ impl Harness {
         self.drain()
     }
 
-    /// A cluster whose node `n` of the pool `default` has these GPUs and cores.
+    /// Makes a cluster whose node `n` of the pool `default` has these GPUs and cores.
     pub(super) fn one_node(gpus: u32, cpus: u32) -> Self {
         let mut harness = Self::new();
         harness.hello(hello("n", gpus, cpus));
         harness
     }
 
-    /// Dies and comes back from a snapshot made at the `snapshot_at`-th record and the records after it.
+    /// Restarts from a snapshot made at the `snapshot_at`-th record and the records after it.
     pub(super) fn restart(&mut self, snapshot_at: usize) -> InputEffects {
         self.restart_with(*self.core.settings(), snapshot_at)
     }
 
-    /// The same under terms that somebody has changed meanwhile.
+    /// Does the same under settings that were changed meanwhile.
     pub(super) fn restart_with(&mut self, settings: Settings, snapshot_at: usize) -> InputEffects {
         let mut state = State::default();
         for stamped in &self.log[..snapshot_at] {
@@ -188,8 +189,8 @@ impl Harness {
             state.apply(stamped).unwrap();
         }
         let steps = self.core.state().steps();
-        let kept = |id: &StepId| Ok::<_, ApplyError>(Some(steps[id].spec.env.clone()));
-        assert_eq!(state.give_environments(kept).unwrap(), None);
+        let environment_of = |id: &StepId| Ok::<_, ApplyError>(Some(steps[id].spec.env.clone()));
+        assert_eq!(state.give_environments(environment_of).unwrap(), None);
         assert_eq!(&state, self.core.state());
         let commits = core::mem::take(&mut self.commits);
         let log = core::mem::take(&mut self.log);
@@ -202,19 +203,19 @@ impl Harness {
         self.start()
     }
 
-    /// The same with a clock that is ahead by so much.
+    /// Does the same with a clock that is ahead by this much.
     pub(super) fn restart_ahead(&mut self, by: Span) {
         self.now = self.now + by;
         self.restart(self.log.len());
         self.feed(Input::ClockJumped(by));
     }
 
-    /// How long the log was when something of it was stored.
+    /// Lengths of the log after each commit.
     pub(super) fn commits(&self) -> &[usize] {
         &self.commits
     }
 
-    /// Dies, and comes back over what the log was after so many records; hosts and their words stay as they are.
+    /// Restarts over the first records of the log; hosts stay as they are.
     pub(super) fn restore(&mut self, records: usize, why: RecoveryCause) -> InputEffects {
         let log: Vec<LogEntry> = self.log[..records].to_vec();
         let mut state = State::default();
@@ -229,7 +230,7 @@ impl Harness {
         self.drain()
     }
 
-    /// Dies, and comes back over what is in the log, which somebody has put back.
+    /// Restarts over a log that was replaced.
     pub(super) fn restart_over_log(&mut self) {
         let log = core::mem::take(&mut self.log);
         let commits = core::mem::take(&mut self.commits);
@@ -242,7 +243,7 @@ impl Harness {
         self.start();
     }
 
-    /// The host shows the warrant of an attempt, or that it has none.
+    /// Shows the warrant of an attempt from a host, or reports that there is none.
     pub(super) fn show(&mut self, on: &str, id: &str, warrant: Option<&Warrant>) -> InputEffects {
         let session = self.session(on);
         self.feed(Input::Warrant {
@@ -272,7 +273,7 @@ impl Harness {
         self.apply(vec![wanted_policy(pool, subject, policy)])
     }
 
-    /// By force, and in earnest.
+    /// Applies documents with force, not as a dry run.
     pub(super) fn apply(&mut self, wanted: Vec<Desired>) -> InputEffects {
         let changes = wanted.into_iter().map(|wanted| TermsChange {
             desired: wanted,
@@ -292,33 +293,33 @@ impl Harness {
     }
 
     fn drain(&mut self) -> InputEffects {
-        let mut fed = InputEffects::default();
+        let mut effects = InputEffects::default();
         let outputs = self.core.outputs();
         assert!(outputs.is_sorted_by_key(kind), "{outputs:#?}");
         for output in outputs {
             self.trace.push_str(&format!("{output:?}\n"));
-            self.act(output, &mut fed);
+            self.act(output, &mut effects);
         }
         if self.commits.last() != Some(&self.log.len()) {
             self.commits.push(self.log.len());
         }
         assert_eq!(&self.folded, self.core.state());
         check(&self.core).unwrap();
-        fed
+        effects
     }
 
-    fn act(&mut self, output: Output, fed: &mut InputEffects) {
+    fn act(&mut self, output: Output, effects: &mut InputEffects) {
         match output {
             Output::Record(stamped) => {
                 check_record(&self.folded, &stamped.record).unwrap();
                 let json = serde_json::to_string(&stamped).unwrap();
                 let stored: LogEntry = serde_json::from_str(&json).unwrap();
-                assert_eq!(stored, told(&stamped));
+                assert_eq!(stored, stored_form(&stamped));
                 self.folded.apply(&stamped).unwrap();
-                fed.records.push(stamped.record.clone());
+                effects.records.push(stamped.record.clone());
                 self.log.push(stamped);
             }
-            Output::Greet { greeting, .. } => fed.greetings.push(greeting),
+            Output::Greet { greeting, .. } => effects.greetings.push(greeting),
             Output::ToNode {
                 session,
                 node,
@@ -326,18 +327,18 @@ impl Harness {
             } => {
                 assert_eq!(self.sessions.get(&node), Some(&session), "an old session");
                 assert_eq!(Some(&command.epoch), self.folded.epoch());
-                fed.orders.push(order_in_words(&command.order));
-                fed.numbers.push((command.number, command.last_heard));
-                fed.sent.push(command.order);
+                effects.orders.push(order_in_words(&command.order));
+                effects.numbers.push((command.number, command.last_heard));
+                effects.sent.push(command.order);
             }
             Output::LetGo { session, why } => {
                 self.sessions.retain(|_, known| *known != session);
-                fed.cut.push(why);
+                effects.cut.push(why);
             }
-            Output::Reply { answer, .. } => fed.answers.push(answer),
+            Output::Reply { answer, .. } => effects.answers.push(answer),
             Output::SetTimer { key, at } => {
                 self.timers.insert(key.clone(), at);
-                fed.timers.push((key, at));
+                effects.timers.push((key, at));
             }
         }
     }
@@ -354,11 +355,11 @@ impl Harness {
     ) -> Vec<Result<Submitted, Refusal>> {
         let steps = steps.into_iter();
         let steps = steps.map(|(id, spec)| NewStep::new(step(id), spec));
-        let fed = self.feed(Input::Submit {
+        let effects = self.feed(Input::Submit {
             reply: ReplyId(1),
             steps: steps.collect(),
         });
-        match &fed.answers[..] {
+        match &effects.answers[..] {
             [Answer::Submitted(results)] => results.clone(),
             other => panic!("{other:?}"),
         }
@@ -368,7 +369,7 @@ impl Harness {
         self.cancel_within(id, None)
     }
 
-    /// With a grace of so many seconds.
+    /// Cancels a step with a grace in seconds.
     pub(super) fn cancel_within(&mut self, id: &str, grace: Option<u64>) -> InputEffects {
         self.feed(Input::Cancel {
             reply: ReplyId(2),
@@ -393,37 +394,37 @@ impl Harness {
         })
     }
 
-    /// A new connection of the node that says this.
+    /// Sends this hello on a new connection of the node.
     pub(super) fn hello(&mut self, hello: Hello) -> InputEffects {
         self.hello_with(hello, true)
     }
 
-    /// The same; `epoch_is_proven` tells whether it shows the cluster's seal for its epoch.
+    /// Does the same; `epoch_is_proven` tells whether it shows the cluster's seal for its epoch.
     pub(super) fn hello_with(&mut self, hello: Hello, epoch_is_proven: bool) -> InputEffects {
         self.drawn += 1;
         let session = SessionId(self.drawn);
         let before = self.sessions.insert(hello.node.clone(), session);
         let node = hello.node.clone();
         let hello = Box::new(hello);
-        // As whoever was given access last.
+        // With the latest generation of access.
         let generation = self.core.state().admission().generation(&node);
         let claim = NodeClaim {
             pool: None,
             generation,
         };
-        let fed = self.feed(Input::NodeHello {
+        let effects = self.feed(Input::NodeHello {
             session,
             hello,
             claim,
             epoch_is_proven,
         });
-        if let (Some(before), [HelloReply::Refused { .. }]) = (before, &fed.greetings[..]) {
+        if let (Some(before), [HelloReply::Refused { .. }]) = (before, &effects.greetings[..]) {
             self.sessions.insert(node, before);
         }
-        fed
+        effects
     }
 
-    /// The node comes into a pool as in logs of earlier releases, in which its config moved it.
+    /// Moves the node to a pool as in logs of earlier releases, in which its config did so.
     pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
         self.core
             .context_mut()
@@ -460,13 +461,13 @@ impl Harness {
         })
     }
 
-    /// Of a host that has heard all that it was told.
+    /// Sends a heartbeat of a host that has received all orders.
     pub(super) fn heartbeat(&mut self, on: &str) -> InputEffects {
         let said_at = self.host_clock();
         self.beat(on, said_at, u64::MAX)
     }
 
-    /// Of a host that has heard as much as this, sent now.
+    /// Sends a heartbeat of a host that has received this many orders.
     pub(super) fn beat(&mut self, on: &str, answered: BootMillis, orders: u64) -> InputEffects {
         let beat = Heartbeat {
             number: 1,
@@ -495,17 +496,17 @@ impl Harness {
         })
     }
 
-    /// Lets time pass, firing timers when they come due. Gives back everything that came of them.
+    /// Lets time pass, fires timers when they come due, and returns all outputs.
     pub(super) fn pass(&mut self, secs: u64) -> InputEffects {
         let until = self.now + Span::from_secs(secs);
         let mut all = InputEffects::default();
         while let Some((key, at)) = self.next_timer(until) {
             self.timers.remove(&key);
             self.now = self.now.max(at);
-            let fed = self.feed(Input::Timer(key));
-            all.records.extend(fed.records);
-            all.orders.extend(fed.orders);
-            all.cut.extend(fed.cut);
+            let effects = self.feed(Input::Timer(key));
+            all.records.extend(effects.records);
+            all.orders.extend(effects.orders);
+            all.cut.extend(effects.cut);
         }
         self.now = until;
         all
@@ -538,14 +539,14 @@ impl Harness {
         node.expect("it is remembered").state
     }
 
-    /// Where the step's latest attempt is, and its GPUs.
+    /// The host of the step's latest attempt, and its GPUs.
     pub(super) fn placed(&self, id: &str) -> (String, Vec<String>) {
         let attempt = self.step(id).latest().expect("it has an attempt");
         let part = &attempt.parts[0];
         (part.node.to_string(), part.gpus.clone())
     }
 
-    /// Takes the step's first attempt on `n` to its process running.
+    /// Reports all phases of the step's first attempt on `n` until its process runs.
     pub(super) fn run(&mut self, attempt: &str) {
         self.status("n", attempt, running());
     }
@@ -572,7 +573,7 @@ pub(super) fn wanted_policy(pool: &str, subject: &str, policy: PolicySpec) -> De
     }
 }
 
-/// The kinds, in the order in which they must be done.
+/// The kind of an output, by the order in which outputs must be carried out.
 fn kind(output: &Output) -> u8 {
     match output {
         Output::Record(_) => 0,
@@ -658,12 +659,12 @@ pub(super) fn released(exit: Exit) -> AttemptPhase {
     AttemptPhase::Released(end(exit, None))
 }
 
-/// What was being stopped is gone.
+/// The end of an attempt that was being stopped.
 pub(super) fn gone(exit: Exit, why: StopReason) -> AttemptPhase {
     AttemptPhase::Released(end(exit, Some(why)))
 }
 
-/// A step that takes this much of a host.
+/// Makes a step that asks for these amounts of one host.
 pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
     StepSpec {
         name: "train".into(),
@@ -717,7 +718,7 @@ pub(super) fn with_retries(mut spec: StepSpec, retries: u32) -> StepSpec {
     spec
 }
 
-/// What a host with so much says first: 1000 MB of memory for each core.
+/// Makes the first hello of a host with these amounts: 1000 MB of memory for each core.
 pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
@@ -758,7 +759,7 @@ fn gpu(node: &str, index: u32) -> Gpu {
     }
 }
 
-/// The same hello over a later connection, with what the host holds now.
+/// Makes the same hello on a later connection, with these attempts.
 pub(super) fn holding(mut hello: Hello, attempts: Vec<AttemptStatus>) -> Hello {
     hello.attempts = attempts;
     hello.highest_epoch = Some(epoch(1).into());

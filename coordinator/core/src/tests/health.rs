@@ -1,4 +1,4 @@
-//! Nodes whose own health check fails, and passes again.
+//! Tests of nodes whose own health check fails, and passes again.
 
 use alloc::string::String;
 

@@ -1,4 +1,4 @@
-//! Agents come, are heard, fall silent and go.
+//! Tests of agents that connect, are heard, fall silent and disconnect.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -23,9 +23,9 @@ fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
         pools.map(PoolName::as_str).collect::<vec::Vec<_>>(),
         ["default"]
     );
-    let fed = harness.restart(0);
+    let effects = harness.restart(0);
     assert_eq!(
-        fed.records,
+        effects.records,
         [Record::CoordinatorStarted {
             epoch: epoch(2),
             lost_after: harness.core.settings().lost_after,
@@ -36,15 +36,15 @@ fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
 #[test]
 fn a_hello_is_welcomed_with_epoch_and_terms() {
     let mut harness = Harness::new();
-    let fed = harness.hello(hello("n", 1, 4));
-    assert_eq!(fed.types(), ["node_reported", "node_ready"]);
-    let welcome = fed.welcome();
+    let effects = harness.hello(hello("n", 1, 4));
+    assert_eq!(effects.types(), ["node_reported", "node_ready"]);
+    let welcome = effects.welcome();
     assert_eq!(welcome.epoch.epoch, epoch(1));
     assert_eq!(
         (welcome.lease, welcome.stop_limit, welcome.heartbeat),
         (SETTINGS.lease, SETTINGS.stop_limit, SETTINGS.heartbeat)
     );
-    assert_eq!(fed.timers.len(), 1);
+    assert_eq!(effects.timers.len(), 1);
     assert_eq!(harness.core.heard_at(&node("n")), Some(harness.now));
 }
 
@@ -54,12 +54,12 @@ fn a_second_hello_replaces_the_connection_and_reports_only_what_is_new() {
     harness.submit("a", spec(1, 1000)).unwrap();
     let old = harness.session("n");
     let list = || vec![status("a.1", running())];
-    let fed = harness.hello(holding(hello("n", 1, 4), list()));
-    assert_eq!(fed.types(), ["starting", "started"]);
+    let effects = harness.hello(holding(hello("n", 1, 4), list()));
+    assert_eq!(effects.types(), ["starting", "started"]);
     let mut newer = hello("n", 1, 4);
     newer.version = "2".to_string();
-    let fed = harness.hello(holding(newer, list()));
-    assert_eq!(fed.types(), ["node_reported"]);
+    let effects = harness.hello(holding(newer, list()));
+    assert_eq!(effects.types(), ["node_reported"]);
     let stale = harness.feed(Input::FromNode {
         session: old,
         node: node("n"),
@@ -77,12 +77,12 @@ fn refused(change: impl FnOnce(&mut Hello), words: &[&str]) {
     let mut harness = Harness::new();
     let mut hello = hello("n", 1, 4);
     change(&mut hello);
-    let fed = harness.hello(hello);
-    let message = fed.refusal();
+    let effects = harness.hello(hello);
+    let message = effects.refusal();
     for word in words {
         assert!(message.contains(word), "{message}");
     }
-    assert!(fed.records.is_empty());
+    assert!(effects.records.is_empty());
     assert!(harness.core.state().nodes().is_empty());
     assert!(harness.heartbeat("n").records.is_empty());
 }
@@ -117,27 +117,27 @@ fn a_later_epoch_without_a_proof_keeps_out_the_host_that_claims_it_and_moves_not
     harness.hello(hello("liar", 1, 4));
     harness.gone("liar");
     let before = harness.core.state().epoch().cloned();
-    let mut told = 0;
+    let mut count = 0;
     for claimed in (2..20).chain([1 << 39, 1 << 40, 1 << 53, u64::MAX]) {
         let mut lie = hello("liar", 1, 4);
         lie.highest_epoch = Some(epoch(claimed).into());
-        let fed = harness.hello_with(lie, false);
-        let message = fed.refusal();
+        let effects = harness.hello_with(lie, false);
+        let message = effects.refusal();
         assert!(message.contains("sluice-agent forget-epoch"), "{message}");
-        assert!(fed.orders.is_empty(), "{:?}", fed.orders);
-        told += fed
+        assert!(effects.orders.is_empty(), "{:?}", effects.orders);
+        count += effects
             .types()
             .iter()
             .filter(|it| **it == "node_refused")
             .count();
-        assert!(fed.types().len() <= 1, "{:?}", fed.types());
+        assert!(effects.types().len() <= 1, "{:?}", effects.types());
     }
-    assert_eq!(told, 1, "it is an event once");
+    assert_eq!(count, 1, "it is an event once");
     assert!(harness.core.state().recovery().is_none());
     assert_eq!(harness.core.state().epoch().cloned(), before);
     harness.submit("b", spec(1, 1000)).unwrap();
     assert_eq!(harness.placed("b").0, "n", "others go on");
-    // It is let in as soon as it tells the truth.
+    // The host is admitted as soon as it tells the truth.
     harness.hello_with(hello("liar", 1, 4), false).welcome();
 }
 
@@ -167,9 +167,9 @@ fn who_is_linked_is_welcomed_anew_when_the_epoch_rises() {
     let mut harness = Harness::one_node(1, 4);
     let mut later = hello("m", 1, 4);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = harness.hello(later);
-    assert_eq!(fed.cut.len(), 1, "{:?}", fed.cut);
-    assert!(fed.cut[0].contains("later epoch"), "{:?}", fed.cut);
+    let effects = harness.hello(later);
+    assert_eq!(effects.cut.len(), 1, "{:?}", effects.cut);
+    assert!(effects.cut[0].contains("later epoch"), "{:?}", effects.cut);
     let mut known = hello("n", 1, 4);
     known.highest_epoch = Some(epoch(1).into());
     assert_eq!(
@@ -184,25 +184,25 @@ fn a_second_host_of_the_same_name_is_kept_out_while_the_first_is_heard() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
     let clone = || rebooted(hello("n", 1, 4));
-    let fed = harness.hello(clone());
-    let message = fed.refusal();
+    let effects = harness.hello(clone());
+    let message = effects.refusal();
     for word in ["`n`", "a name and a certificate of its own", "15s"] {
         assert!(message.contains(word), "{message}");
     }
-    assert_eq!(fed.types(), ["node_refused"]);
+    assert_eq!(effects.types(), ["node_refused"]);
     harness.pass(14);
     harness.heartbeat("n");
     harness.pass(14);
     assert!(harness.hello(clone()).refusal().contains("`n`"));
     assert_eq!(harness.state("a"), StepState::Running);
-    // It was no clone: the first has fallen silent, and no connection had to break for that.
+    // The host was no copy: the first has fallen silent, and no connection had to break for that.
     harness.pass(1);
     harness.hello(clone()).welcome();
     assert_eq!(harness.code("a"), ReasonCode::Allocated);
     assert_eq!(harness.step("a").attempts.len(), 2);
 }
 
-/// The same disk in another machine, which was booted by itself.
+/// Makes the same hello from another machine with a copy of the disk.
 fn cloned(mut hello: Hello) -> Hello {
     hello.inventory.machine.id = "other".to_string();
     rebooted(hello)
@@ -224,15 +224,15 @@ fn a_clone_does_not_take_the_place_of_a_host_that_is_cut_off() {
         if harness.core.state().node(&node("n")).unwrap().state == NodeState::Lost {
             break;
         }
-        let fed = harness.hello(cloned(hello("n", 1, 4)));
+        let effects = harness.hello(cloned(hello("n", 1, 4)));
         assert!(
-            fed.refusal().contains("known from another machine"),
-            "{fed:?}"
+            effects.refusal().contains("known from another machine"),
+            "{effects:?}"
         );
         assert_eq!(harness.state("a"), StepState::Running);
         harness.pass(1);
     }
-    // What ran on the first has stopped by then: the other may be a machine in its place.
+    // The attempts on the first machine have stopped by then: the other may replace it.
     assert_eq!(harness.state("a"), StepState::Queued);
     harness.hello(cloned(hello("n", 1, 4))).welcome();
 }
@@ -258,13 +258,16 @@ fn a_copy_of_the_state_directory_on_one_machine_does_not_take_the_place_of_the_f
     let mut copy = hello("n", 1, 4);
     copy.state_dir = "another".to_string();
     for _ in 0..30 {
-        let fed = harness.hello(copy.clone());
-        assert!(fed.refusal().contains("another state directory"), "{fed:?}");
+        let effects = harness.hello(copy.clone());
+        assert!(
+            effects.refusal().contains("another state directory"),
+            "{effects:?}"
+        );
         harness.pass(1);
         harness.heartbeat("n");
     }
     assert_eq!(harness.state("a"), StepState::Running);
-    // Its own agent is let in at once, whatever became of the link.
+    // The node's own agent is admitted at once, whatever became of the connection.
     let back = holding(hello("n", 1, 4), vec![status("a.1", running())]);
     harness.hello(back).welcome();
     assert_eq!(harness.state("a"), StepState::Running);
@@ -292,15 +295,15 @@ fn a_host_that_obeyed_a_later_epoch_is_gone_above() {
     let mut harness = Harness::one_node(1, 4);
     let mut later = hello("m", 1, 4);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = harness.hello(later);
-    assert_eq!(fed.welcome().epoch.epoch, epoch(6));
-    assert_eq!(fed.types()[0], "coordinator_started");
-    // What we told ourselves comes back to us and is no sign of another.
+    let effects = harness.hello(later);
+    assert_eq!(effects.welcome().epoch.epoch, epoch(6));
+    assert_eq!(effects.types()[0], "coordinator_started");
+    // Our own epoch is no sign of another coordinator.
     let mut known = hello("n", 1, 4);
     known.highest_epoch = Some(epoch(6).into());
-    let fed = harness.hello(known);
-    assert_eq!(fed.welcome().epoch.epoch, epoch(6));
-    assert_eq!(fed.types(), ["node_ready"]);
+    let effects = harness.hello(known);
+    assert_eq!(effects.welcome().epoch.epoch, epoch(6));
+    assert_eq!(effects.types(), ["node_ready"]);
 }
 
 #[test]
@@ -320,9 +323,9 @@ fn a_lost_link_makes_it_unreachable_and_what_it_runs_goes_on() {
     harness.submit("b", spec(1, 1000)).unwrap();
     assert_eq!(harness.state("a"), StepState::Running);
     assert_eq!(harness.code("b"), ReasonCode::NoLiveHost);
-    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", running())]));
-    assert_eq!(fed.types(), ["node_ready", "allocated"]);
-    assert_eq!(fed.orders, ["assign b.1"]);
+    let effects = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", running())]));
+    assert_eq!(effects.types(), ["node_ready", "allocated"]);
+    assert_eq!(effects.orders, ["assign b.1"]);
 }
 
 #[test]
@@ -337,10 +340,10 @@ fn a_silent_node_is_unreachable_then_lost_and_its_steps_go_elsewhere() {
         assert!(harness.pass(1).records.is_empty());
         harness.heartbeat("m");
     }
-    let fed = harness.pass(1);
+    let effects = harness.pass(1);
     let expected = ["node_lost", "ended", "requeued", "released", "allocated"];
-    assert_eq!(fed.types(), expected);
-    assert_eq!(fed.orders, ["assign a.2"]);
+    assert_eq!(effects.types(), expected);
+    assert_eq!(effects.orders, ["assign a.2"]);
     assert_eq!(harness.placed("a").0, "m");
     assert_eq!(harness.step("a").retries_spent, 0);
 }
@@ -357,7 +360,7 @@ fn leases_that_were_given_under_longer_terms_run_out_before_a_node_is_lost() {
         ..SETTINGS
     };
     harness.restart_with(shorter, 0);
-    // A second start under the shorter terms changes nothing about what the first coordinator gave.
+    // A second start under the shorter terms does not shorten the leases of the first coordinator.
     harness.restart_with(shorter, 0);
     assert!(harness.pass(388).records.is_empty());
     assert_eq!(harness.pass(1).types()[0], "node_lost");
@@ -396,9 +399,12 @@ fn a_late_timer_looks_at_the_time_and_not_at_the_fact() {
     let mut harness = Harness::one_node(1, 4);
     harness.now = harness.now + Span::from_secs(1000);
     harness.heartbeat("n");
-    let fed = harness.feed(Input::Timer(TimerKey::NodeSilence(node("n"))));
-    assert!(fed.records.is_empty());
-    assert_eq!(fed.timers[0].1, harness.now + SETTINGS.unreachable_after);
+    let effects = harness.feed(Input::Timer(TimerKey::NodeSilence(node("n"))));
+    assert!(effects.records.is_empty());
+    assert_eq!(
+        effects.timers[0].1,
+        harness.now + SETTINGS.unreachable_after
+    );
     let unknown = harness.feed(Input::Timer(TimerKey::NodeSilence(node("x"))));
     assert_eq!(unknown, super::harness::InputEffects::default());
 }
@@ -409,8 +415,8 @@ fn a_restarted_coordinator_gives_every_node_its_whole_time_again() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
     harness.pass(10);
-    let fed = harness.restart(3);
-    assert_eq!(fed.types(), ["coordinator_started", "node_unreachable"]);
+    let effects = harness.restart(3);
+    assert_eq!(effects.types(), ["coordinator_started", "node_unreachable"]);
     assert!(harness.pass(389).records.is_empty());
     assert_eq!(harness.state("a"), StepState::Running);
     assert_eq!(harness.pass(1).types()[0], "node_lost");
@@ -429,8 +435,8 @@ fn a_node_that_lists_a_gpu_twice_has_it_once_and_says_so() {
         "{:?}",
         inventory.notes
     );
-    let fed = harness.say("n", FromNode::Inventory(Box::new(twice.inventory)));
-    assert!(fed.records.is_empty(), "nothing new");
+    let effects = harness.say("n", FromNode::Inventory(Box::new(twice.inventory)));
+    assert!(effects.records.is_empty(), "nothing new");
 }
 
 #[test]
@@ -438,6 +444,6 @@ fn a_changed_inventory_lets_the_next_step_start() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
-    let fed = harness.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 4))));
-    assert_eq!(fed.types(), ["node_reported", "allocated"]);
+    let effects = harness.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 4))));
+    assert_eq!(effects.types(), ["node_reported", "allocated"]);
 }

@@ -1,4 +1,4 @@
-//! The log: what is refused of it, and that a state is the fold of it.
+//! Tests of the log: rejected records, and the state as the fold of all records.
 
 use crate::record;
 use alloc::string::ToString;
@@ -46,9 +46,9 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         ),
         (
             Record::StepQueued(record::StepQueued {
-                barred: Default::default(),
-                home: Default::default(),
-                grounds: Default::default(),
+                excluded_pools: Default::default(),
+                route: Default::default(),
+                provenance: Default::default(),
                 step: step("a"),
                 spec: spec(1, 1),
             }),
@@ -135,7 +135,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         (Record::StepForgotten { step: step("a") }, "`a` is not over"),
         (Record::StepForgotten { step: step("z") }, "no step `z`"),
     ];
-    for (record, words) in misfits {
+    for (record, expected) in misfits {
         let mut state = harness.core.state().clone();
         let stamped = LogEntry {
             seq: state.seq() + 1,
@@ -144,7 +144,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         };
         let misfit = state.apply(&stamped).unwrap_err();
         assert_eq!(misfit.seq, stamped.seq);
-        assert!(misfit.to_string().contains(words), "{misfit}");
+        assert!(misfit.to_string().contains(expected), "{misfit}");
     }
 }
 
@@ -176,8 +176,8 @@ fn a_restart_loses_nothing_wherever_the_snapshot_was_made() {
         harness.restart(snapshot_at);
         assert_eq!(harness.node_state("n"), NodeState::Unreachable);
         let left = vec![status("a.1", released(Exit::Code(1)))];
-        let fed = harness.hello(holding(hello("n", 1, 4), left));
-        assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
+        let effects = harness.hello(holding(hello("n", 1, 4), left));
+        assert_eq!(effects.orders, ["forget a.1", "assign a.2"]);
         assert_eq!(harness.state("b"), StepState::Queued);
     }
 }

@@ -1,5 +1,5 @@
-//! Nodes that admins move to other pools: what is stopped first, who grants what when, and what a restart and a hello make
-//! of it.
+//! Tests of nodes that admins move to other pools, with what is stopped and granted meanwhile, over restarts and
+//! hellos.
 
 use alloc::vec;
 
@@ -23,7 +23,7 @@ fn to(pool: &str) -> NodeChange {
     }
 }
 
-/// Two pools, and a host of 2 GPUs in the first.
+/// Makes two pools, and a host of 2 GPUs in the first.
 fn two_pools() -> Harness {
     let mut harness = Harness::one_node(2, 8);
     harness.put_pool("other");
@@ -35,8 +35,8 @@ fn here(harness: &Harness) -> Node {
     harness.core.state().node(&node("n")).unwrap().clone()
 }
 
-fn said(fed: &InputEffects) -> Result<(), Refusal> {
-    match &fed.answers[..] {
+fn result_of(effects: &InputEffects) -> Result<(), Refusal> {
+    match &effects.answers[..] {
         [Answer::Changed(answer)] => answer.clone(),
         other => panic!("{other:?}"),
     }
@@ -56,7 +56,7 @@ fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
         .submit("there", in_pool(spec(1, 0), "other"))
         .unwrap();
     assert_eq!(harness.state("there"), StepState::Queued);
-    said(&harness.change("n", to("other"))).unwrap();
+    result_of(&harness.change("n", to("other"))).unwrap();
     let now = here(&harness);
     assert_eq!((now.pool.as_str(), now.cordon.clone()), ("other", None));
     assert_eq!(now.configured_pool().as_str(), "default");
@@ -69,9 +69,9 @@ fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
         StepState::Queued,
         "it has no host now"
     );
-    // The same again changes nothing.
+    // Repeating the request changes nothing.
     let seq = harness.core.state().seq();
-    said(&harness.change("n", to("other"))).unwrap();
+    result_of(&harness.change("n", to("other"))).unwrap();
     assert_eq!(harness.core.state().seq(), seq);
 }
 
@@ -92,7 +92,7 @@ fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
         .unwrap();
     harness.run("stays.1");
     harness.run("goes.1");
-    said(&harness.change("n", to("other"))).unwrap();
+    result_of(&harness.change("n", to("other"))).unwrap();
     assert_eq!(harness.state("goes"), StepState::Stopping);
     assert_eq!(harness.state("stays"), StepState::Running);
     harness
@@ -101,7 +101,7 @@ fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
     harness.status("n", "goes.1", gone(Exit::Code(143), StopReason::Drained));
     assert_eq!(harness.state("waits"), StepState::Queued);
     assert_eq!(here(&harness).pool.as_str(), "default");
-    // A restart of the coordinator and of the agent forget nothing of it.
+    // The move survives restarts of the coordinator and of the agent.
     harness.restart(3);
     let held = status("stays.1", running());
     harness.hello(holding(hello("n", 2, 8), vec![held]));
@@ -125,7 +125,7 @@ fn a_move_wins_over_the_config_until_both_say_the_same() {
     hello.pool = "other".parse().unwrap();
     harness.hello(hello);
     assert_eq!(here(&harness).pool_of_config, None);
-    // Back again, which the config does not say any more.
+    // Moved back to the first pool, which the config no longer names.
     harness.change("n", to("default"));
     let now = here(&harness);
     assert_eq!(now.pool.as_str(), "default");
@@ -143,14 +143,14 @@ fn it_stays_where_it_is_opened_meanwhile_and_stays_closed_where_it_was() {
     harness.status("n", "runs.1", released(Exit::Code(0)));
     let now = here(&harness);
     assert_eq!((now.pool.as_str(), now.cordon), ("default", None));
-    // To stay is another way to say so.
+    // A move to the current pool cancels the move.
     harness.submit("runs-too", firm(0)).unwrap();
     harness.run("runs-too.1");
     harness.change("n", to("other"));
-    said(&harness.change("n", to("default"))).unwrap();
+    result_of(&harness.change("n", to("default"))).unwrap();
     assert_eq!(here(&harness).cordon, None);
     harness.status("n", "runs-too.1", released(Exit::Code(0)));
-    // One that was closed before is closed there.
+    // A node that was cordoned before stays cordoned in the new pool.
     let reason = Some("fans".into());
     harness.change("n", NodeChange::Cordon { reason });
     harness.change("n", to("other"));
@@ -162,14 +162,14 @@ fn it_stays_where_it_is_opened_meanwhile_and_stays_closed_where_it_was() {
 #[test]
 fn a_pool_that_is_not_there_is_refused_and_one_that_is_moved_to_is_not_deleted() {
     let mut harness = two_pools();
-    let refused = said(&harness.change("n", to("nowhere"))).unwrap_err();
+    let refused = result_of(&harness.change("n", to("nowhere"))).unwrap_err();
     assert!(matches!(refused, Refusal::UnknownPool { .. }), "{refused}");
     harness.submit("runs", firm(0)).unwrap();
     harness.run("runs.1");
     harness.change("n", to("other"));
     let pool = "other".parse().unwrap();
-    let fed = harness.apply(vec![Desired::NoPool { pool }]);
-    let refused = match &fed.answers[..] {
+    let effects = harness.apply(vec![Desired::NoPool { pool }]);
+    let refused = match &effects.answers[..] {
         [Answer::Applied(Err(refused))] => refused.refusal.clone(),
         other => panic!("{other:?}"),
     };

@@ -1,5 +1,5 @@
-//! Random hosts of several kinds under platforms that overlap: no GPU twice, none of another platform than was asked for,
-//! and what is firmly promised can be had whatever others were given. The rig checks every invariant beside that.
+//! Random tests of hosts of several kinds under overlapping platforms: no GPU is granted twice or for a platform that
+//! was not asked for, and firm nominations can always be met. The harness checks every invariant as well.
 
 use crate::record;
 use alloc::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::input::Desired;
 use crate::model::step::PartPhase;
 use crate::record::Record;
 
-/// What is asked for.
+/// Platforms that steps ask for.
 const LIKES: [&str; 7] = ["a", "b", "c", "wide", "any", "small, wide", "b, any"];
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ enum OverlapEvent {
         suspends: bool,
         preemptible: bool,
     },
-    /// The host of the n-th part that holds something says what comes next.
+    /// The host of the n-th part that holds resources reports the next phase.
     Progress {
         nth: usize,
     },
@@ -66,7 +66,7 @@ fn event(sorts: bool) -> impl Strategy<Value = OverlapEvent> {
     ]
 }
 
-/// Each GPU of each host as a model and its memory in GiB.
+/// Each GPU of each host: its model, and whether it has the larger memory.
 type HostGpus = Vec<Vec<(usize, bool)>>;
 
 fn hosts() -> impl Strategy<Value = HostGpus> {
@@ -119,7 +119,7 @@ fn set_up(hosts: &HostGpus) -> Harness {
     harness
 }
 
-/// What a host would truly say next of a part.
+/// The next phase that a truthful host reports of a part.
 fn next(phase: PartPhase, why: Option<StopReason>) -> AttemptPhase {
     match (phase, why) {
         (PartPhase::Allocated | PartPhase::Starting, None) => running(),
@@ -205,7 +205,7 @@ fn play(harness: &mut Harness, n: usize, event: &OverlapEvent) {
     }
 }
 
-/// Every grant since `mark` is of GPUs that one platform that was asked for has.
+/// Checks that every grant since `mark` is of GPUs of one requested platform.
 fn check_grants(harness: &Harness, mark: usize) {
     for stamped in &harness.log[mark..] {
         let Record::Allocated(record::Allocated {
@@ -218,7 +218,7 @@ fn check_grants(harness: &Harness, mark: usize) {
         };
         let spec = &harness.core.state().step(&attempt.step).unwrap().spec;
         let asked = platform::parse_platforms(spec.platform.as_deref().unwrap());
-        // `any` among others is any.
+        // `any` in a list means any platform.
         let asked: Vec<PlatformName> = asked.unwrap();
         let of = |view: Option<&PlatformName>| {
             placements.iter().all(|placement| {
@@ -281,8 +281,8 @@ proptest! {
     }
 }
 
-/// More by hand: `SLUICE_MARKET_CASES=100000`.
+/// Number of cases; more by hand with `SLUICE_SCHEDULER_CASES=100000`.
 fn cases() -> u32 {
-    let cases = std::env::var("SLUICE_MARKET_CASES").ok();
+    let cases = std::env::var("SLUICE_SCHEDULER_CASES").ok();
     cases.and_then(|n| n.parse().ok()).unwrap_or(200)
 }

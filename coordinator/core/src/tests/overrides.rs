@@ -1,5 +1,5 @@
-//! What platforms lay over the templates of their pool, and what they assert: for which steps, in which order, and where
-//! it came from.
+//! Tests of platforms that override the templates of their pool and add assertions: for which steps, in which order,
+//! and with which origins.
 
 use alloc::boxed::Box;
 use sluice_common::pool::PoolSpec;
@@ -23,7 +23,7 @@ use crate::input::DesiredPool;
 use crate::output::Refused;
 use crate::{Answer, CheckStatus, Desired, Input, NewStep, Refusal, ReplyId};
 
-/// Host `a` has four A100, two of 40 GB before two of 80 GB; host `h` four H100; host `c` none.
+/// Makes host `a` with four A100, two of 40 GB before two of 80 GB; host `h` with four H100; host `c` with none.
 fn mixed(wanted: Vec<Desired>) -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -104,10 +104,10 @@ fn assigned(harness: &mut Harness, id: &str, fields: &str) -> Vec<Assignment> {
     let spec = asks(fields);
     let steps = vec![NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
-    let fed = harness.feed(Input::Submit { reply, steps });
-    let told: Vec<Assignment> = orders(&fed.sent).collect();
-    assert!(!told.is_empty(), "{:?}", harness.reason(id));
-    told
+    let effects = harness.feed(Input::Submit { reply, steps });
+    let assigned_step: Vec<Assignment> = orders(&effects.sent).collect();
+    assert!(!assigned_step.is_empty(), "{:?}", harness.reason(id));
+    assigned_step
 }
 
 fn orders(sent: &[ToNode]) -> impl Iterator<Item = Assignment> {
@@ -119,14 +119,14 @@ fn orders(sent: &[ToNode]) -> impl Iterator<Item = Assignment> {
     })
 }
 
-/// `NAME=VALUE` of what is told to the first host, and the wrapper.
+/// Returns the environment of the assignment as `NAME=VALUE`, and the wrapper.
 fn launched(harness: &mut Harness, id: &str, fields: &str) -> String {
-    let told = assigned(harness, id, fields).remove(0).launch;
-    let env = told
+    let assigned_step = assigned(harness, id, fields).remove(0).launch;
+    let env = assigned_step
         .env
         .iter()
         .map(|(name, value)| format!("{name}={value}"));
-    let words: Vec<String> = env.chain(told.wrapper).collect();
+    let words: Vec<String> = env.chain(assigned_step.wrapper).collect();
     words.join(" ")
 }
 
@@ -149,7 +149,7 @@ fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() 
         launched(&mut harness, "h", &named(1, "h100")),
         "A=base B=h100 fast"
     );
-    // In a list, that of the one which it is granted; the step's own goes over all, on its host.
+    // In a list, the override of the granted platform applies; the step's own fields override it, on its host.
     let second = format!(r#"{},"env":{{"C":"own"}}"#, named(4, "h100,a100"));
     assert_eq!(harness.state("h"), StepState::Allocated);
     harness.submit("full", asks(&named(3, "h100"))).unwrap();
@@ -158,7 +158,7 @@ fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() 
         launched(&mut harness, "list", &less),
         "A=base B=a100 C=a nice"
     );
-    // Who takes any has that of the model; on hardware of no platform that overrides, the pool's.
+    // A step for any platform gets the override of the model, or else the pool's templates.
     let any = r#","resources":{"gpu_count":1}"#;
     assert_eq!(launched(&mut harness, "any", any), "A=base B=a100 C=a nice");
     let cpu = r#","platform":"cpu","resources":{"cpu_count":1}"#;
@@ -179,10 +179,11 @@ fn who_takes_any_and_no_gpu_has_no_part_in_what_tells_gpus_apart() {
         let fields = format!(r#","platform":"{kind}","resources":{{"cpu_count":64}}"#);
         harness.submit(id, asks(&fields)).unwrap();
     }
-    // On the host of the A100s it is of what is told by the host alone.
-    let told = assigned(&mut harness, "small", r#","resources":{"cpu_count":1}"#).remove(0);
+    // On the host of the A100s the platform is that of the host alone.
+    let assigned_step =
+        assigned(&mut harness, "small", r#","resources":{"cpu_count":1}"#).remove(0);
     assert_eq!(harness.placed("small").0, "a");
-    let env: Vec<String> = told.launch.env.values().cloned().collect();
+    let env: Vec<String> = assigned_step.launch.env.values().cloned().collect();
     assert_eq!(env, ["base", "base", "wide"]);
     harness
         .submit(
@@ -235,7 +236,7 @@ fn of_platforms_that_share_a_gpu_the_one_that_is_asked_for_says_what_holds() {
     harness.submit("fill", asks(&named(2, "a100"))).unwrap();
     let (_, gpus) = harness.placed("fill");
     assert_eq!(gpus, ["GPU-a-0", "GPU-a-1"]);
-    // The last is of both: as the wide one it stands on what that says, and so does who takes any.
+    // The last GPU is of both platforms: the wide one if the step asks for it or for any.
     assert_eq!(
         launched(&mut harness, "w", &named(1, "a100")),
         "A=base B=a100 C=a nice"
@@ -265,9 +266,9 @@ fn each_part_of_a_gang_stands_on_what_its_own_hardware_says() {
     }
     harness.hello(second);
     let fields = format!(r#"{},"nodes":2"#, named(4, "a100"));
-    let told = assigned(&mut harness, "gang", &fields);
-    assert_eq!(told.len(), 2);
-    assert!(told.iter().all(|it| it.launch.env["C"] == "a"));
+    let assigned_step = assigned(&mut harness, "gang", &fields);
+    assert_eq!(assigned_step.len(), 2);
+    assert!(assigned_step.iter().all(|it| it.launch.env["C"] == "a"));
 }
 
 #[test]
@@ -277,12 +278,12 @@ fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
     harness.submit("waits", asks(&named(1, "a100"))).unwrap();
     let changed = r#"{"selector":{"gpu_model":"a100"},"override":{"env":{"B":"new"}}}"#;
     applied(&mut harness, vec![platform("a100", changed)]).unwrap();
-    let fed = harness.status(
+    let effects = harness.status(
         "a",
         "holds.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
-    let late = orders(&fed.sent).next();
+    let late = orders(&effects.sent).next();
     let late = late.unwrap();
     assert_eq!(
         (&*late.launch.env["B"], &*late.launch.env["C"]),
@@ -293,13 +294,13 @@ fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
         "A=base B=new nice"
     );
     harness.restart(0);
-    let kept = harness
+    let pool = harness
         .core
         .state()
         .pool(&"default".parse().unwrap())
         .unwrap();
-    let kept = &kept.platforms[&"a100".parse().unwrap()].terms;
-    assert_eq!(kept.overrides.as_ref().unwrap().env["B"], "new");
+    let pool = &pool.platforms[&"a100".parse().unwrap()].terms;
+    assert_eq!(pool.overrides.as_ref().unwrap().env["B"], "new");
 }
 
 #[test]
@@ -345,7 +346,7 @@ fn what_is_forbidden_on_the_hosts_of_a_platform_is_so_for_steps_without_gpus_too
     }
     let there = r#","privileged":true,"platform":"cpu","resources":{"gpu_count":0}"#;
     assert_eq!(launched(&mut harness, "there", there), "run -p");
-    // What asks for nothing runs there as before.
+    // A step that asks for nothing runs there as before.
     assert_eq!(launched(&mut harness, "plain", ""), "run");
 }
 
@@ -356,14 +357,14 @@ const MANY: &str =
 #[test]
 fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
     let mut harness = mixed(vec![validation("many", MANY), platform("h100", STRICT)]);
-    let mut told = |id: &str, fields: &str| {
+    let mut assigned_step = |id: &str, fields: &str| {
         harness.submit(id, asks(fields)).unwrap();
         let reason = harness.reason(id);
         (reason.code, reason.message)
     };
     let failed = ReasonCode::ValidationFailed;
     assert_eq!(
-        told("one", &named(1, "h100")),
+        assigned_step("one", &named(1, "h100")),
         (
             failed,
             "take two H100 at least (validation `many` of platform `h100` of pool `default`: gpu_count >= 2; \
@@ -371,13 +372,19 @@ fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
                 .to_string()
         )
     );
-    assert_eq!(told("list", &named(1, "a100,h100")).0, failed);
+    assert_eq!(assigned_step("list", &named(1, "a100,h100")).0, failed);
     assert_eq!(
-        told("any", &named(1, "any")).1,
+        assigned_step("any", &named(1, "any")).1,
         "take two H100 at least (validation `many` of platform `h100` of pool `default`, which it may get because it accepts any: gpu_count >= 2; gpu_count is 1)"
     );
-    assert_eq!(told("other", &named(1, "a100")).0, ReasonCode::Allocated);
-    assert_eq!(told("two", &named(2, "h100")).0, ReasonCode::Allocated);
+    assert_eq!(
+        assigned_step("other", &named(1, "a100")).0,
+        ReasonCode::Allocated
+    );
+    assert_eq!(
+        assigned_step("two", &named(2, "h100")).0,
+        ReasonCode::Allocated
+    );
     applied(&mut harness, vec![pool(Some("h100"), &[])]).unwrap();
     harness
         .submit("default", asks(r#","resources":{"gpu_count":1}"#))
@@ -397,7 +404,7 @@ fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
         platform("h100", own),
         pool(None, &["half"]),
     ]);
-    // A second host of it has the cores and not the memory; the first the memory and not the cores.
+    // The second host has the cores and not the memory; the first the memory and not the cores.
     let mut poor = hello("h2", 4, 128);
     poor.inventory.memory_bytes = 1 << 30;
     for gpu in &mut poor.inventory.gpus {
@@ -453,12 +460,12 @@ fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() 
         platform("h100", two),
         pool(Some("h100"), &[]),
     ]);
-    let fed = harness.feed(Input::Preview {
+    let effects = harness.feed(Input::Preview {
         reply: ReplyId(7),
         step: NewStep::new(step("trial"), asks("")).into(),
     });
-    let [Answer::Previewed(preview)] = &fed.answers[..] else {
-        panic!("{fed:?}");
+    let [Answer::Previewed(preview)] = &effects.answers[..] else {
+        panic!("{effects:?}");
     };
     let lines = preview.stages.iter().flat_map(|stage| &stage.lines);
     let lines: Vec<String> = lines

@@ -1,5 +1,5 @@
-//! Which GPUs a step is given of a host that has several models, also where some are not fit or waited for by what is
-//! frozen, and what is said of platforms that are not there.
+//! Tests of which GPUs a step gets on a host with several models, with unfit and awaited ones, and of the messages
+//! about unknown platforms.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,7 +16,7 @@ use sluice_common::wire::{AttemptPhase, FromNode};
 use super::harness::*;
 use crate::StepAction;
 
-/// A host with three A100 before three H100.
+/// Makes a host with three A100 before three H100.
 fn mixed() -> Harness {
     let mut harness = Harness::new();
     let mut hello = hello("n", 6, 8);
@@ -34,7 +34,7 @@ fn on(gpus: u64, platform: &str) -> StepSpec {
     }
 }
 
-/// The host says of these of its GPUs that a process holds them still.
+/// Reports that a process still holds these GPUs of the host.
 fn quarantine(harness: &mut Harness, gpus: &[&str]) {
     let fault = || GpuFault::Quarantined {
         why: "it is still held by pid 7".into(),
@@ -104,7 +104,7 @@ fn more_of_a_model_than_any_host_has_is_rejected_and_the_rest_of_it_is_not_count
     assert_eq!(harness.state("pending"), StepState::Queued);
 }
 
-/// A host of each of two platforms.
+/// Makes a host of each of two platforms.
 fn two_hosts() -> Harness {
     let mut harness = Harness::new();
     for (node, platform) in [("a", "a100"), ("h", "h100")] {

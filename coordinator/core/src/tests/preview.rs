@@ -1,4 +1,4 @@
-//! What a submit would come to: each stage, and that nothing is left of having asked.
+//! Tests of previews of a submit: each stage, and that nothing is stored.
 
 use sluice_common::pool::PoolSpec;
 use std::format;
@@ -22,8 +22,8 @@ fn preview(harness: &mut Harness, spec: StepSpec) -> Preview {
     foreseen(harness, "trial", &spec).unwrap()
 }
 
-/// Each line, such as `queue +default waiting_for_units: ...`.
-fn told(preview: &Preview) -> Vec<String> {
+/// Each line as text, such as `queue +default waiting_for_units: ...`.
+fn sentences(preview: &Preview) -> Vec<String> {
     let mut lines = Vec::new();
     for stage in &preview.stages {
         lines.push(format!("{:?} {:?}", stage.stage, stage.passage));
@@ -34,8 +34,8 @@ fn told(preview: &Preview) -> Vec<String> {
                 CheckStatus::NotReached => "?",
             };
             let pool = line.pool.as_ref().map_or("", |pool| pool.as_str());
-            let (about, said) = (line.check.about(), line.check.message());
-            lines.push(format!("  {sign}{pool} {about}: {said}"));
+            let (about, message) = (line.check.about(), line.check.message());
+            lines.push(format!("  {sign}{pool} {about}: {message}"));
         }
     }
     lines
@@ -78,7 +78,7 @@ fn strict() -> PoolSpec {
     }
 }
 
-/// A host of four cores, under rules.
+/// Makes a host of four cores in a pool with these rules.
 fn harness() -> Harness {
     let mut harness = Harness::one_node(0, 4);
     harness.apply(ruled(strict()));
@@ -106,7 +106,7 @@ fn a_step_that_starts_is_told_where_and_what_it_would_be() {
         .unwrap()
         .to_string();
     assert_eq!(
-        told(&preview),
+        sentences(&preview),
         [
             "Access Passed",
             "  +default policy: `s` may submit, with priority 0",
@@ -135,10 +135,10 @@ fn ends(preview: &Preview) -> Vec<CheckStatus> {
     stages.map(|stage| stage.passage).collect()
 }
 
-/// The lines that did not let it through.
+/// The lines of failed checks.
 fn obstacles(preview: &Preview) -> Vec<String> {
     let failed = |line: &&String| line.starts_with("  -");
-    told(preview).iter().filter(failed).cloned().collect()
+    sentences(preview).iter().filter(failed).cloned().collect()
 }
 
 #[test]
@@ -190,11 +190,11 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
 #[test]
 fn who_may_not_is_told_first() {
     let mut harness = harness();
-    let stranger = StepSpec {
+    let unbound = StepSpec {
         subject: "x".parse().unwrap(),
         ..spec(0, 0)
     };
-    let preview_of = preview(&mut harness, stranger);
+    let preview_of = preview(&mut harness, unbound);
     assert_eq!(preview_of.stages[0].passage, CheckStatus::Failed);
     assert_eq!(
         obstacles(&preview_of),
@@ -229,7 +229,7 @@ fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
     harness.submit("runs", spec(0, 4000)).unwrap();
     harness.submit("first", spec(0, 4000)).unwrap();
     let waits = preview(&mut harness, spec(0, 4000));
-    let queue = told(&waits).pop().unwrap();
+    let queue = sentences(&waits).pop().unwrap();
     assert!(
         queue.starts_with("  +default waiting_for_units: it waits at place 2 of 2: "),
         "{queue}"
@@ -247,31 +247,31 @@ fn what_waits_is_told_its_place_and_who_gives_way_to_it() {
     };
     let vip = preview(&mut harness, vip);
     assert_eq!(vip.outcome.as_ref().unwrap().preempts, [step("runs")]);
-    let queue = told(&vip).pop().unwrap();
+    let queue = sentences(&vip).pop().unwrap();
     assert!(
         queue.starts_with("  +default waiting_for_release: it waits at place 1 of 2: "),
         "{queue}"
     );
 }
 
-/// What a submit would come to, in a life of its own; nothing where the id is taken.
+/// Previews a submit; `None` if the id is taken.
 pub(super) fn foreseen(harness: &mut Harness, id: &str, spec: &StepSpec) -> Option<Preview> {
     if harness.core.state().step(&step(id)).is_some() {
         return None;
     }
     let before = harness.core.state().clone();
-    let fed = harness.feed(Input::Preview {
+    let effects = harness.feed(Input::Preview {
         reply: ReplyId(9),
         step: NewStep::new(step(id), spec.clone()).into(),
     });
     assert_eq!(harness.core.state(), &before, "nothing is left of it");
-    match fed.answers.into_iter().next() {
+    match effects.answers.into_iter().next() {
         Some(Answer::Previewed(preview)) => Some(*preview),
         other => panic!("it is answered: {other:?}"),
     }
 }
 
-/// What was foreseen has come.
+/// Compares a preview with the submit that followed.
 pub(super) fn compare(harness: &Harness, id: &str, foreseen: Option<Preview>) {
     let Some(preview) = foreseen else { return };
     let all = preview
@@ -290,7 +290,7 @@ pub(super) fn compare(harness: &Harness, id: &str, foreseen: Option<Preview>) {
                 preview.stages
             );
         }
-        // A step that was rejected may have been forgotten at once.
+        // A rejected step may have been forgotten at once.
         (Ok(previewed), None) => assert_eq!(previewed.step.state, StepState::Rejected),
         (Err(_), now) => assert!(now.is_none() && !all),
     }

@@ -1,4 +1,4 @@
-//! Steps that wait for their units no longer than they said.
+//! Tests of steps that are queued for longer than their `queue_timeout`.
 
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
@@ -10,12 +10,12 @@ use sluice_common::wire::StopReason;
 use super::harness::*;
 use crate::{Refusal, StepAction};
 
-fn patient(mut spec: StepSpec, secs: u64) -> StepSpec {
+fn with_queue_timeout(mut spec: StepSpec, secs: u64) -> StepSpec {
     spec.queue_timeout = Some(Span::from_secs(secs));
     spec
 }
 
-/// A host of one GPU, which `a` holds for the whole test.
+/// Makes a host of one GPU, which `a` holds for the whole test.
 fn busy() -> Harness {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
@@ -26,7 +26,9 @@ fn busy() -> Harness {
 #[test]
 fn one_that_waits_longer_than_it_said_fails_with_the_numbers() {
     let mut harness = busy();
-    harness.submit("b", patient(spec(1, 1000), 20)).unwrap();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
     harness.pass(19);
     assert_eq!(harness.state("b"), StepState::Queued);
     harness.pass(1);
@@ -44,7 +46,9 @@ fn one_that_waits_longer_than_it_said_fails_with_the_numbers() {
 #[test]
 fn what_a_clock_was_set_ahead_by_is_not_held_against_who_waits() {
     let mut harness = busy();
-    harness.submit("b", patient(spec(1, 1000), 20)).unwrap();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
     harness.pass(5);
     harness.restart_ahead(Span::from_secs(3600));
     assert_eq!(harness.state("b"), StepState::Queued);
@@ -61,8 +65,12 @@ fn what_a_clock_was_set_ahead_by_is_not_held_against_who_waits() {
 #[test]
 fn zero_is_to_start_at_once_or_not_at_all() {
     let mut harness = Harness::one_node(1, 4);
-    harness.submit("a", patient(spec(1, 1000), 0)).unwrap();
-    harness.submit("b", patient(spec(1, 1000), 0)).unwrap();
+    harness
+        .submit("a", with_queue_timeout(spec(1, 1000), 0))
+        .unwrap();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 0))
+        .unwrap();
     harness.pass(0);
     assert_eq!(
         (harness.state("a"), harness.state("b")),
@@ -73,7 +81,9 @@ fn zero_is_to_start_at_once_or_not_at_all() {
 #[test]
 fn what_is_queued_again_waits_anew() {
     let mut harness = Harness::one_node(1, 4);
-    harness.submit("a", patient(spec(1, 1000), 20)).unwrap();
+    harness
+        .submit("a", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
     harness.run("a.1");
     harness.pass(19);
     harness.submit("b", spec(1, 1000)).unwrap();
@@ -89,7 +99,9 @@ fn what_is_queued_again_waits_anew() {
 #[test]
 fn nobody_is_counted_while_somebody_holds_it() {
     let mut harness = busy();
-    harness.submit("b", patient(spec(1, 1000), 20)).unwrap();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
     harness.action("b", StepAction::Suspend);
     harness.pass(40);
     assert_eq!(harness.state("b"), StepState::Queued);
@@ -103,9 +115,11 @@ fn nobody_is_counted_while_somebody_holds_it() {
 #[test]
 fn a_restart_forgets_nobody_who_waits() {
     let mut harness = busy();
-    harness.submit("b", patient(spec(1, 1000), 20)).unwrap();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
     harness.pass(10);
-    // Which takes a second.
+    // The restart takes a second.
     harness.restart(0);
     harness.pass(8);
     assert_eq!(harness.state("b"), StepState::Queued);
@@ -116,8 +130,12 @@ fn a_restart_forgets_nobody_who_waits() {
 #[test]
 fn a_repeat_with_another_patience_is_another_step() {
     let mut harness = busy();
-    harness.submit("b", patient(spec(1, 1000), 20)).unwrap();
-    let refusal = harness.submit("b", patient(spec(1, 1000), 30)).unwrap_err();
+    harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 20))
+        .unwrap();
+    let refusal = harness
+        .submit("b", with_queue_timeout(spec(1, 1000), 30))
+        .unwrap_err();
     let expected = Refusal::IdInUse {
         step: step("b"),
         differs: "queue_timeout".into(),

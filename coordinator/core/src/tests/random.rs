@@ -1,5 +1,5 @@
-//! Random lives: submits, cancels, hosts that come, lie, fall silent and go, time and restarts, in any order. The rig
-//! checks every invariant, every grant and the fold of the log after every event.
+//! Random tests: submits, cancels, hosts that join, lie, fall silent and leave, time and restarts, in any order. The
+//! harness checks every invariant, every grant and the fold of the log after every event.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -32,7 +32,7 @@ use crate::{
     StepAction, SuspensionPhase, TermsChange, TimerKey,
 };
 
-/// One event, in numbers that are read against whatever there is when it comes.
+/// One event, in numbers that are mapped to whatever exists when it comes.
 #[derive(Clone, Debug)]
 enum Event {
     Submit {
@@ -44,7 +44,7 @@ enum Event {
         preemptible: bool,
         nodes: u32,
         suspends: bool,
-        patience: Option<u64>,
+        queue_timeout: Option<u64>,
     },
     Cancel {
         id: u8,
@@ -53,7 +53,7 @@ enum Event {
         id: u8,
         action: StepAction,
     },
-    /// Terms of the pool, or of the subject in it, of few GPUs.
+    /// Changes terms of the pool, or of the subject in it, to few GPUs.
     Terms {
         change: u8,
         gpus: u64,
@@ -73,7 +73,7 @@ enum Event {
         attempt: u8,
         phase: u8,
     },
-    /// What the host of a live attempt would truly say next.
+    /// The host of a live attempt reports the next phase.
     Progress {
         id: u8,
         part: prop::sample::Index,
@@ -107,10 +107,10 @@ enum Event {
     Restart {
         snapshot: prop::sample::Index,
     },
-    /// An earlier time is put back, and hosts tell what they run since; some have lost a warrant.
+    /// The store is restored to an earlier time, and hosts report what they have run since; some have lost a warrant.
     Restore {
         back: prop::sample::Index,
-        kept: u64,
+        warrants_kept: u64,
     },
     EndRecovery,
 }
@@ -122,16 +122,16 @@ fn event() -> impl Strategy<Value = Event> {
         StepAction::Resume,
         StepAction::Requeue,
     ]);
-    let patience = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
+    let queue_timeout = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
     let kind = (
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.4),
-        patience,
+        queue_timeout,
     );
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, patience), nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, patience
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
@@ -160,7 +160,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => prop_oneof![0u64..20, 300u64..500].prop_map(|secs| Event::Pass { secs }),
         1 => any::<prop::sample::Index>().prop_map(|snapshot| Event::Restart { snapshot }),
         1 => (any::<prop::sample::Index>(), any::<u64>())
-            .prop_map(|(back, kept)| Event::Restore { back, kept }),
+            .prop_map(|(back, warrants_kept)| Event::Restore { back, warrants_kept }),
         1 => Just(Event::EndRecovery),
     ]
 }
@@ -187,7 +187,7 @@ fn gpu() -> impl Strategy<Value = String> {
     (0u32..4).prop_map(|index| format!("{index}"))
 }
 
-/// Some of a node's GPUs are not fit, told by the bits of a number.
+/// Marks some of a node's GPUs as unfit, by the bits of a number.
 fn gpu_states(name: &str, bits: u8, drain: bool) -> GpuStates {
     let bad = (0..4).filter(|index| bits >> index & 1 == 1);
     GpuStates {
@@ -230,7 +230,7 @@ fn node_name(node: u8) -> String {
     format!("n{node}")
 }
 
-/// What a host would list that has lost nothing: every attempt that it holds, running.
+/// The attempts that a host lists if it has lost none: all that it holds, running.
 fn held(harness: &Harness, on: &str) -> Vec<AttemptStatus> {
     let attempts = harness.core.state().attempts_on(&node(on)).cloned();
     let status = |attempt| AttemptStatus {
@@ -304,7 +304,7 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
             pool: PoolName::new("other").unwrap(),
         },
     };
-    // A pool is of use to those who have a policy in it.
+    // A pool is of use to subjects with a policy in it.
     let there = matches!(&wanted, Desired::Pool { pool, .. } if pool.as_str() == "other");
     let bound = there.then(|| wanted_policy("other", "s", PolicySpec::default()));
     let named = matches!(&wanted, Desired::Platform { .. }).then(few_gpus);
@@ -314,19 +314,19 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
         version: None,
     });
     let before = harness.core.state().clone();
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(4),
         changes: changes.collect(),
         force,
         dry_run,
     });
-    let refused = matches!(&fed.answers[..], [Answer::Applied(Err(_))]);
+    let refused = matches!(&effects.answers[..], [Answer::Applied(Err(_))]);
     if refused || dry_run {
         assert_eq!(harness.core.state(), &before, "nothing of it is done");
     }
 }
 
-/// All hardware, or that of some hosts, with what lies under its steps and what some of them break.
+/// Makes a platform of all hardware, or of some hosts, with overrides and assertions that some steps fail.
 fn platform(bits: u64) -> Desired {
     let bit = |n: u64| bits >> n & 1 == 1;
     let selector = if bit(2) {
@@ -357,7 +357,7 @@ fn few_gpus() -> Desired {
     }
 }
 
-/// Maintenance, a platform for who names none, and rules that some steps break.
+/// Makes rules: maintenance, a default platform, and bounds that some steps exceed.
 fn rules(bits: u64) -> PoolSpec {
     let bit = |n: u64| bits >> n & 1 == 1;
     PoolSpec {
@@ -383,13 +383,13 @@ fn play(harness: &mut Harness, event: Event) {
             preemptible,
             nodes,
             suspends,
-            patience,
+            queue_timeout,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
             spec.nodes = nodes;
-            spec.queue_timeout = patience.map(Span::from_secs);
+            spec.queue_timeout = queue_timeout.map(Span::from_secs);
             if id % 4 == 3 {
                 spec.subject = Subject::new("t").unwrap();
             }
@@ -398,7 +398,7 @@ fn play(harness: &mut Harness, event: Event) {
             }
             let name = format!("s{id}");
             let foreseen = super::preview::foreseen(harness, &name, &spec);
-            // An id that is in use may be refused: that is part of the life.
+            // An id that is in use may be refused.
             let _ = harness.submit(&name, spec);
             super::preview::compare(harness, &name, foreseen);
         }
@@ -441,7 +441,7 @@ fn play(harness: &mut Harness, event: Event) {
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
             let mut inventory = inventory(&name, gpus, 4);
-            // It says of itself now that it can freeze and now that it cannot.
+            // The host reports by turns that it can freeze and that it cannot.
             if gpus % 2 == 0 {
                 let can = [(Capability::Freeze, Mechanism::Cgroup2)];
                 inventory.capabilities = can.into();
@@ -475,16 +475,19 @@ fn play(harness: &mut Harness, event: Event) {
             let at = snapshot.index(harness.log.len() + 1);
             harness.restart(at);
         }
-        Event::Restore { back, kept } => restore(harness, back, kept),
+        Event::Restore {
+            back,
+            warrants_kept,
+        } => restore(harness, back, warrants_kept),
         Event::EndRecovery => {
             harness.feed(Input::EndRecovery { reply: ReplyId(6) });
         }
     }
 }
 
-fn restore(harness: &mut Harness, back: prop::sample::Index, kept: u64) {
+fn restore(harness: &mut Harness, back: prop::sample::Index, warrants_kept: u64) {
     let before = harness.core.state().clone();
-    // What an input led to is stored as one. Before the first of all there was nothing to be put back.
+    // The records of one input are stored together. Before the first there is nothing to restore.
     let stored: Vec<usize> = harness
         .commits()
         .iter()
@@ -503,8 +506,8 @@ fn restore(harness: &mut Harness, back: prop::sample::Index, kept: u64) {
             attempt,
         };
         words.attempts = attempts.map(ran).collect();
-        let fed = harness.hello(words);
-        let shown = fed.sent.iter().filter_map(|order| {
+        let effects = harness.hello(words);
+        let shown = effects.sent.iter().filter_map(|order| {
             let ToNode::ShowWarrant { attempt } = order else {
                 return None;
             };
@@ -513,13 +516,13 @@ fn restore(harness: &mut Harness, back: prop::sample::Index, kept: u64) {
         for (at, attempt) in shown.enumerate() {
             let warrant = before
                 .warrant(&attempt)
-                .filter(|_| kept >> (at % 64) & 1 == 1);
+                .filter(|_| warrants_kept >> (at % 64) & 1 == 1);
             harness.show(host.name.as_str(), &format!("{attempt}"), warrant.as_ref());
         }
     }
 }
 
-/// How an attempt stands on its host.
+/// The phase of an attempt on its host.
 fn stands(state: &State, on: &NodeName, id: &AttemptId) -> AttemptPhase {
     let attempt = state
         .step(&id.step)
@@ -549,7 +552,7 @@ fn new_rig() -> Harness {
     harness
 }
 
-/// Some of what its steps hold may be kept for them, so that they need not give way.
+/// Makes a policy that may reserve some of what its steps hold, so that they are protected.
 fn its_policy() -> PolicySpec {
     let reserved = [
         (ResourceKey::new("gpu").unwrap(), 2),
@@ -561,18 +564,18 @@ fn its_policy() -> PolicySpec {
     }
 }
 
-/// Lets everything that holds units come to its end, on hosts that work and tell the truth.
+/// Ends everything that holds resources, on hosts that work and report truthfully.
 fn bring_to_an_end(harness: &mut Harness) {
     harness.feed(Input::EndRecovery { reply: ReplyId(6) });
     harness.apply(vec![wanted_pool("default", &[])]);
     harness.put_policy("default", "s", its_policy());
-    // A store may have been put back that is older than its policy, and its steps were adopted all the same.
+    // A restored store may be older than the policy, and its steps were adopted all the same.
     let other = Subject::new("t").unwrap();
     let mut pools = harness.core.state().pools().values();
     if !pools.any(|pool| pool.policies.contains_key(&other)) {
         harness.put_policy("default", "t", PolicySpec::default());
     }
-    // No host ever joins it.
+    // No host joins this pool.
     let pool = PoolName::new("other").unwrap();
     if harness.core.state().pool(&pool).is_some() {
         harness.apply(vec![Desired::NoPool { pool }]);
@@ -584,7 +587,7 @@ fn bring_to_an_end(harness: &mut Harness) {
     for round in 0..200 {
         for number in 0..3 {
             let name = node_name(number);
-            // Whatever boot it is, none of its namesakes is heard any more.
+            // The connections of other boots of this host have ended.
             harness.gone(&name);
             harness.change(&name, NodeChange::Uncordon);
             let list = if round == 0 {
@@ -593,9 +596,9 @@ fn bring_to_an_end(harness: &mut Harness) {
                 held(harness, &name)
             };
             say_hello(harness, &name, 3, false, list);
-            // One whose epoch others have gone above begins a recovery.
+            // A node that has obeyed a later epoch begins a recovery.
             harness.feed(Input::EndRecovery { reply: ReplyId(6) });
-            // A host that is away cannot be asked to look at what failed.
+            // A host that is away cannot check what failed.
             for gpu in 0..4 {
                 let gpu = format!("GPU-{name}-{gpu}");
                 harness.change(&name, NodeChange::UncordonGpu { gpu });

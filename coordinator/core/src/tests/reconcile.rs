@@ -1,4 +1,4 @@
-//! What a host says it holds, against what is true here.
+//! Tests of hosts' reports about their attempts, compared with the state.
 
 use alloc::format;
 use alloc::vec;
@@ -16,7 +16,7 @@ fn back(attempts: Vec<AttemptStatus>) -> sluice_common::wire::Hello {
     holding(hello("n", 1, 4), attempts)
 }
 
-/// One GPU, step `a` on it.
+/// Makes a host of one GPU with step `a` on it.
 fn with_a(phase: Option<AttemptPhase>) -> Harness {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
@@ -26,7 +26,7 @@ fn with_a(phase: Option<AttemptPhase>) -> Harness {
     harness
 }
 
-/// `a` ran on `n`, which was lost; it runs on `m` now.
+/// Makes `a` run on `n`, which is lost, and then on `m`.
 fn lost_to_m() -> Harness {
     let mut harness = with_a(Some(running()));
     harness.gone("n");
@@ -57,9 +57,9 @@ fn what_happened_while_nobody_listened_is_caught_up_with() {
     ] {
         let mut harness = with_a(None);
         harness.restart(2);
-        let fed = harness.hello(back(vec![status("a.1", phase)]));
-        assert_eq!(fed.types(), types);
-        assert!(fed.orders.is_empty(), "{:?}", fed.orders);
+        let effects = harness.hello(back(vec![status("a.1", phase)]));
+        assert_eq!(effects.types(), types);
+        assert!(effects.orders.is_empty(), "{:?}", effects.orders);
         assert_eq!(harness.state("a"), state);
     }
 }
@@ -68,29 +68,29 @@ fn what_happened_while_nobody_listened_is_caught_up_with() {
 fn an_end_that_was_missed_is_recorded_once_and_acknowledged() {
     let mut harness = with_a(Some(running()));
     harness.gone("n");
-    let fed = harness.hello(back(vec![status("a.1", released(Exit::Code(4)))]));
+    let effects = harness.hello(back(vec![status("a.1", released(Exit::Code(4)))]));
     assert_eq!(
-        fed.types(),
+        effects.types(),
         ["ended", "step_ended", "released", "node_ready"]
     );
-    assert_eq!(fed.orders, ["forget a.1"]);
-    // The order was lost: the host lists it again and is told again.
-    let fed = harness.hello(back(vec![status("a.1", released(Exit::Code(4)))]));
+    assert_eq!(effects.orders, ["forget a.1"]);
+    // The order was lost: the host lists the attempt again and is told again.
+    let effects = harness.hello(back(vec![status("a.1", released(Exit::Code(4)))]));
     assert_eq!(
-        (fed.types().len(), &fed.orders[..]),
+        (effects.types().len(), &effects.orders[..]),
         (0, &["forget a.1".into()][..])
     );
 }
 
 #[test]
 fn an_assignment_that_began_nothing_is_sent_again() {
-    // Lost on its way, or with an agent that had acknowledged it and not yet passed it on.
+    // The order was lost on its way, or with an agent that had acknowledged it and not yet passed it on.
     for phase in [None, Some(AttemptPhase::Starting)] {
         let mut harness = with_a(phase);
         harness.gone("n");
-        let fed = harness.hello(back(vec![]));
-        assert_eq!(fed.types(), ["node_ready"]);
-        assert_eq!(fed.orders, ["assign a.1"]);
+        let effects = harness.hello(back(vec![]));
+        assert_eq!(effects.types(), ["node_ready"]);
+        assert_eq!(effects.orders, ["assign a.1"]);
     }
 }
 
@@ -121,8 +121,8 @@ fn after_a_reboot_what_is_not_listed_waits_again_for_free() {
             (StepState::Queued, ReasonCode::HostRebooted)
         );
         assert_eq!(harness.step("a").retries_spent, 0);
-        let fed = harness.hello(rebooted(back(vec![])));
-        assert_eq!(fed.orders, ["assign a.2"]);
+        let effects = harness.hello(rebooted(back(vec![])));
+        assert_eq!(effects.orders, ["assign a.2"]);
     }
 }
 
@@ -130,26 +130,26 @@ fn after_a_reboot_what_is_not_listed_waits_again_for_free() {
 fn a_stray_is_stopped_before_anything_new_is_given() {
     let mut harness = lost_to_m();
     harness.submit("b", spec(1, 1000)).unwrap();
-    let fed = harness.hello(back(vec![status("a.1", running())]));
-    assert_eq!(fed.types(), ["node_reconciling"]);
-    assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
+    let effects = harness.hello(back(vec![status("a.1", running())]));
+    assert_eq!(effects.types(), ["node_reconciling"]);
+    assert_eq!(effects.orders, ["stop a.1 Superseded 7s"]);
     assert_eq!(harness.state("b"), StepState::Queued);
-    let fed = harness.status("n", "a.1", ended(Exit::Signal(15)));
-    assert!(fed.records.is_empty() && fed.orders.is_empty());
-    let fed = harness.status("n", "a.1", released(Exit::Signal(15)));
-    assert_eq!(fed.types(), ["node_ready", "allocated"]);
-    assert_eq!(fed.orders, ["forget a.1", "assign b.1"]);
+    let effects = harness.status("n", "a.1", ended(Exit::Signal(15)));
+    assert!(effects.records.is_empty() && effects.orders.is_empty());
+    let effects = harness.status("n", "a.1", released(Exit::Signal(15)));
+    assert_eq!(effects.types(), ["node_ready", "allocated"]);
+    assert_eq!(effects.orders, ["forget a.1", "assign b.1"]);
     assert_eq!(harness.state("a"), StepState::Allocated, "it is on m");
 }
 
 #[test]
 fn what_nobody_knows_is_stopped_with_the_default_grace() {
     let mut harness = Harness::one_node(1, 4);
-    let fed = harness.hello(back(vec![
+    let effects = harness.hello(back(vec![
         status("x.1", running()),
         status("y.3", released(Exit::Code(0))),
     ]));
-    assert_eq!(fed.orders, ["stop x.1 Superseded 30s", "forget y.3"]);
+    assert_eq!(effects.orders, ["stop x.1 Superseded 30s", "forget y.3"]);
     assert_eq!(harness.node_state("n"), NodeState::Reconciling);
 }
 
@@ -158,24 +158,24 @@ fn an_attempt_that_lives_elsewhere_is_a_stray_here() {
     let mut harness = with_a(Some(running()));
     let mut liar = hello("m", 1, 4);
     liar.attempts = vec![status("a.1", ended(Exit::Code(0)))];
-    let fed = harness.hello(liar);
-    assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
+    let effects = harness.hello(liar);
+    assert_eq!(effects.orders, ["stop a.1 Superseded 7s"]);
     assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]
 fn a_stray_that_turns_up_later_stops_new_work_until_it_is_gone() {
     let mut harness = Harness::one_node(1, 4);
-    let fed = harness.status("n", "x.1", running());
-    assert_eq!(fed.types(), ["node_reconciling"]);
+    let effects = harness.status("n", "x.1", running());
+    assert_eq!(effects.types(), ["node_reconciling"]);
     assert!(
         harness.status("n", "x.1", running()).orders.is_empty(),
         "told once"
     );
     harness.submit("a", spec(1, 1000)).unwrap();
     assert_eq!(harness.code("a"), ReasonCode::NoLiveHost);
-    let fed = harness.status("n", "x.1", released(Exit::Unknown));
-    assert_eq!(fed.orders, ["forget x.1", "assign a.1"]);
+    let effects = harness.status("n", "x.1", released(Exit::Unknown));
+    assert_eq!(effects.orders, ["forget x.1", "assign a.1"]);
 }
 
 #[test]
@@ -184,12 +184,12 @@ fn a_node_that_is_heard_again_after_it_was_lost_is_cleared_first() {
     harness.pass(400);
     assert_eq!(harness.node_state("n"), NodeState::Lost);
     assert_eq!(harness.code("a"), ReasonCode::HostLost);
-    // Its link was closed, so it dials anew.
-    let fed = harness.hello(back(vec![status("a.1", running())]));
-    assert_eq!(fed.types(), ["node_reconciling"]);
-    assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
-    let fed = harness.status("n", "a.1", released(Exit::LeaseExpired));
-    assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
+    // The connection was closed, so the host dials again.
+    let effects = harness.hello(back(vec![status("a.1", running())]));
+    assert_eq!(effects.types(), ["node_reconciling"]);
+    assert_eq!(effects.orders, ["stop a.1 Superseded 7s"]);
+    let effects = harness.status("n", "a.1", released(Exit::LeaseExpired));
+    assert_eq!(effects.orders, ["forget a.1", "assign a.2"]);
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn a_node_that_falls_silent_while_it_reconciles_goes_on_where_it_was() {
     harness.status("n", "x.1", running());
     harness.pass(20);
     assert_eq!(harness.node_state("n"), NodeState::Unreachable);
-    let fed = harness.heartbeat("n");
-    assert_eq!(fed.types(), ["node_reconciling"]);
-    assert_eq!(fed.orders, ["stop x.1 Superseded 30s"]);
+    let effects = harness.heartbeat("n");
+    assert_eq!(effects.types(), ["node_reconciling"]);
+    assert_eq!(effects.orders, ["stop x.1 Superseded 30s"]);
     harness.gone("n");
     assert_eq!(harness.hello(back(vec![])).types(), ["node_ready"]);
 }
@@ -213,9 +213,9 @@ fn an_attempt_that_is_listed_twice_is_taken_once() {
         status("a.1", running()),
         status("a.1", AttemptPhase::Starting),
     ];
-    let fed = harness.hello(back(twice));
+    let effects = harness.hello(back(twice));
     assert_eq!(harness.state("a"), StepState::Succeeded);
-    assert_eq!(fed.orders, ["forget a.1", "stop a.1 Superseded 7s"]);
+    assert_eq!(effects.orders, ["forget a.1", "stop a.1 Superseded 7s"]);
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn a_host_that_makes_up_attempts_without_end_fills_no_memory() {
     let mut harness = Harness::one_node(1, 4);
     let made_up = (1..=MAX_ATTEMPTS_PER_NODE as u32 + 10)
         .map(|number| status(&format!("x.{number}"), running()));
-    let fed = harness.hello(back(made_up.collect()));
-    assert_eq!(fed.orders.len(), MAX_ATTEMPTS_PER_NODE + 10);
+    let effects = harness.hello(back(made_up.collect()));
+    assert_eq!(effects.orders.len(), MAX_ATTEMPTS_PER_NODE + 10);
     let strays = &harness.core.context().contacts()[&node("n")].strays;
     assert_eq!(strays.len(), MAX_ATTEMPTS_PER_NODE);
 }

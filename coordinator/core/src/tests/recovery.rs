@@ -1,4 +1,4 @@
-//! A coordinator whose store is of an earlier time than its hosts.
+//! Tests of a coordinator whose store is older than its hosts.
 
 use alloc::string::ToString;
 use alloc::vec;
@@ -15,7 +15,7 @@ use crate::{Answer, Input, RecoveryCause, Refusal, ReplyId, Step, Warrant};
 
 const RESTORED: RecoveryCause = RecoveryCause::Restored;
 
-/// A later connection of a host with two GPUs, under the epoch that it had obeyed.
+/// Makes a later hello of a host with two GPUs, under the epoch that it had obeyed.
 fn back(name: &str, attempts: Vec<AttemptStatus>) -> Hello {
     holding(hello(name, 2, 4), attempts)
 }
@@ -27,7 +27,7 @@ fn frozen() -> AttemptPhase {
     }
 }
 
-/// `a` runs on a GPU of `n`, and the store is of before it was submitted. With its warrant.
+/// Runs `a` on a GPU of `n` and restores the store to a time before its submit. Returns its warrant too.
 fn before_a() -> (Harness, Warrant) {
     let mut harness = Harness::one_node(2, 4);
     let backup = harness.log.len();
@@ -45,15 +45,15 @@ fn latest(step: &Step) -> u32 {
 #[test]
 fn what_runs_and_is_not_known_is_adopted_where_it_runs_with_all_that_it_is() {
     let (mut harness, warrant) = before_a();
-    let fed = harness.hello(back("n", vec![status("a.1", running())]));
-    assert_eq!(fed.orders, ["show a.1"]);
+    let effects = harness.hello(back("n", vec![status("a.1", running())]));
+    assert_eq!(effects.orders, ["show a.1"]);
     assert_eq!(harness.node_state("n"), NodeState::Reconciling);
-    let fed = harness.show("n", "a.1", Some(&warrant));
+    let effects = harness.show("n", "a.1", Some(&warrant));
     assert_eq!(
-        fed.types(),
+        effects.types(),
         ["adopted", "starting", "started", "node_ready"]
     );
-    assert!(fed.orders.is_empty(), "{:?}", fed.orders);
+    assert!(effects.orders.is_empty(), "{:?}", effects.orders);
     assert_eq!(harness.state("a"), StepState::Running);
     let (before, now) = (&warrant, harness.warrant("a.1"));
     assert_eq!(
@@ -64,13 +64,13 @@ fn what_runs_and_is_not_known_is_adopted_where_it_runs_with_all_that_it_is() {
         (before.submitted_at, &before.pool),
         (now.submitted_at, &now.pool)
     );
-    // It is charged like any other, ends once, and is let go.
+    // The step is charged like any other, ends once, and is forgotten.
     let pool = PoolName::new("default").unwrap();
     assert_eq!(harness.core.state().used_of(&pool).get("gpu"), 1);
-    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
-    assert_eq!(fed.types(), ["ended", "step_ended", "released"]);
+    let effects = harness.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(effects.types(), ["ended", "step_ended", "released"]);
     assert_eq!(
-        (harness.state("a"), &fed.orders[..]),
+        (harness.state("a"), &effects.orders[..]),
         (StepState::Succeeded, &["forget a.1".to_string()][..])
     );
 }
@@ -88,10 +88,10 @@ fn nothing_new_starts_until_what_may_run_unseen_has_stopped() {
             .message
             .contains("hosts that it does not remember")
     );
-    let fed = beat(&mut harness, 388);
-    assert!(!fed.contains(&"allocated".to_string()), "{fed:?}");
-    let fed = beat(&mut harness, 4);
-    assert_eq!(fed, ["recovery_ended", "allocated"]);
+    let effects = beat(&mut harness, 388);
+    assert!(!effects.contains(&"allocated".to_string()), "{effects:?}");
+    let effects = beat(&mut harness, 4);
+    assert_eq!(effects, ["recovery_ended", "allocated"]);
     assert_eq!(harness.state("a"), StepState::Running);
 }
 
@@ -125,10 +125,10 @@ fn nodes_that_are_remembered_report_or_are_lost_before_anything_starts() {
         "{:?}",
         harness.reason("b")
     );
-    let fed = harness.pass(391).types();
+    let effects = harness.pass(391).types();
     for (one, then) in [("node_lost", "requeued"), ("requeued", "recovery_ended")] {
-        let at = |word: &str| fed.iter().position(|kind| kind == word);
-        assert!(at(one) < at(then), "{fed:?}");
+        let at = |word: &str| effects.iter().position(|kind| kind == word);
+        assert!(at(one) < at(then), "{effects:?}");
     }
 }
 
@@ -138,11 +138,11 @@ fn an_admin_ends_it_early_and_only_where_there_is_one() {
     harness.hello(back("n", vec![status("a.1", running())]));
     harness.submit("b", spec(2, 1000)).unwrap();
     let end = || Input::EndRecovery { reply: ReplyId(9) };
-    let fed = harness.feed(end());
-    // What has shown no warrant by then is a stray, and nothing is granted there until it is gone.
-    assert_eq!(fed.types(), ["recovery_ended"]);
-    assert_eq!(fed.orders, ["stop a.1 Superseded 30s"]);
-    assert_eq!(fed.answers, [Answer::Changed(Ok(()))]);
+    let effects = harness.feed(end());
+    // An attempt without a warrant by then is a stray, and nothing is granted there until it is gone.
+    assert_eq!(effects.types(), ["recovery_ended"]);
+    assert_eq!(effects.orders, ["stop a.1 Superseded 30s"]);
+    assert_eq!(effects.answers, [Answer::Changed(Ok(()))]);
     assert_eq!(harness.state("b"), StepState::Queued);
     harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Superseded));
     assert_eq!(harness.state("b"), StepState::Allocated);
@@ -161,8 +161,8 @@ fn what_the_store_has_running_and_its_host_does_not_know_waits_again_for_free() 
         let backup = harness.log.len();
         harness.status("n", "a.1", released(Exit::Code(0)));
         harness.restore(backup, RESTORED);
-        let fed = harness.hello(back("n", vec![]));
-        assert!(fed.orders.is_empty(), "{:?}", fed.orders);
+        let effects = harness.hello(back("n", vec![]));
+        assert!(effects.orders.is_empty(), "{:?}", effects.orders);
         assert_eq!(harness.state("a"), StepState::Queued);
         assert!(
             harness
@@ -171,8 +171,8 @@ fn what_the_store_has_running_and_its_host_does_not_know_waits_again_for_free() 
                 .contains("no longer knows the attempt")
         );
         assert_eq!(harness.step("a").retries_spent, 0);
-        let fed = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
-        assert_eq!(fed.orders, ["assign a.2"]);
+        let effects = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+        assert_eq!(effects.orders, ["assign a.2"]);
     }
 }
 
@@ -191,15 +191,21 @@ fn a_later_attempt_takes_the_place_of_the_one_that_the_store_has() {
     harness.restore(backup, RESTORED);
     assert_eq!(latest(harness.step("a")), 1);
     harness.hello(back(&there, vec![status("a.2", running())]));
-    let fed = harness.show(&there, "a.2", Some(&warrant));
-    assert!(fed.types().contains(&"adopted".to_string()), "{fed:?}");
+    let effects = harness.show(&there, "a.2", Some(&warrant));
+    assert!(
+        effects.types().contains(&"adopted".to_string()),
+        "{effects:?}"
+    );
     assert_eq!(
         (latest(harness.step("a")), harness.state("a")),
         (2, StepState::Running)
     );
-    // Whatever is left of the earlier one is stopped.
-    let fed = harness.hello(back(if there == "n" { "m" } else { "n" }, vec![]));
-    assert!(!fed.types().contains(&"requeued".to_string()), "{fed:?}");
+    // The rest of the earlier attempt is stopped.
+    let effects = harness.hello(back(if there == "n" { "m" } else { "n" }, vec![]));
+    assert!(
+        !effects.types().contains(&"requeued".to_string()),
+        "{effects:?}"
+    );
     assert_eq!(harness.state("a"), StepState::Running);
 }
 
@@ -214,13 +220,13 @@ fn gpus_go_to_who_has_them_now_whatever_the_store_says() {
     harness.status("n", "b.1", running());
     let warrant = harness.warrant("b.1");
     harness.restore(backup, RESTORED);
-    // The end of the first was not forgotten: it is told once more, beside the second.
+    // The end of the first attempt was not forgotten: it is reported once more, with the second.
     let first = status("a.1", released(Exit::Code(0)));
-    let fed = harness.hello(holding(
+    let effects = harness.hello(holding(
         hello("n", 1, 4),
         vec![status("b.1", running()), first],
     ));
-    assert_eq!(fed.orders, ["forget a.1", "show b.1"]);
+    assert_eq!(effects.orders, ["forget a.1", "show b.1"]);
     harness.show("n", "b.1", Some(&warrant));
     assert_eq!(harness.state("a"), StepState::Succeeded);
     assert_eq!(harness.state("b"), StepState::Running);
@@ -241,19 +247,22 @@ fn what_was_frozen_or_brought_back_meanwhile_stands_here_as_it_stands_there() {
     let log = harness.log.clone();
 
     harness.restore(ran, RESTORED);
-    let fed = harness.hello(holding(
+    let effects = harness.hello(holding(
         hello("n", 1, 4),
         vec![status("a.1", frozen()), status("b.1", running())],
     ));
-    assert_eq!(fed.orders, ["show b.1"]);
+    assert_eq!(effects.orders, ["show b.1"]);
     assert_eq!(harness.state("a"), StepState::Suspended);
     harness.show("n", "b.1", Some(&warrant));
     assert_eq!(harness.state("b"), StepState::Running);
 
     harness.log = log;
     harness.restore(rested, RESTORED);
-    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
-    assert!(fed.types().contains(&"resumed".to_string()), "{fed:?}");
+    let effects = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    assert!(
+        effects.types().contains(&"resumed".to_string()),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -271,9 +280,9 @@ fn one_that_is_met_frozen_holds_its_memory_alone() {
     assert_eq!(harness.state("a"), StepState::Suspended);
     let used = harness.core.state().used_on(&node("n"));
     assert_eq!((used.get("gpu"), used.get("memory_mb")), (0, 105));
-    // It waits for its GPU like any other, and is brought back.
-    let fed = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
-    assert_eq!(fed.orders, ["resume a.1"]);
+    // The attempt waits for its GPU like any other, and is resumed.
+    let effects = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    assert_eq!(effects.orders, ["resume a.1"]);
 }
 
 #[test]
@@ -331,10 +340,13 @@ fn a_gang_is_adopted_when_all_its_hosts_are_known() {
     let warrant = harness.warrant("g.1");
     harness.restore(backup, RESTORED);
     harness.hello(back("n", vec![status("g.1", running())]));
-    let fed = harness.show("n", "g.1", Some(&warrant));
-    assert!(fed.types().is_empty(), "{fed:?}");
-    let fed = harness.hello(back("m", vec![status("g.1", running())]));
-    assert!(fed.types().contains(&"adopted".to_string()), "{fed:?}");
+    let effects = harness.show("n", "g.1", Some(&warrant));
+    assert!(effects.types().is_empty(), "{effects:?}");
+    let effects = harness.hello(back("m", vec![status("g.1", running())]));
+    assert!(
+        effects.types().contains(&"adopted".to_string()),
+        "{effects:?}"
+    );
     assert_eq!(harness.state("g"), StepState::Running);
     assert_eq!(harness.node_state("n"), NodeState::Ready);
     assert_eq!(harness.node_state("m"), NodeState::Ready);
@@ -353,10 +365,12 @@ fn a_gang_of_which_a_host_has_lost_its_part_ends_as_one() {
     harness.restore(backup, RESTORED);
     harness.hello(back("m", vec![]));
     harness.hello(back("n", vec![status("g.1", running())]));
-    let fed = harness.show("n", "g.1", Some(&warrant));
+    let effects = harness.show("n", "g.1", Some(&warrant));
     assert!(
-        fed.orders.contains(&"stop g.1 Superseded 7s".to_string()),
-        "{fed:?}"
+        effects
+            .orders
+            .contains(&"stop g.1 Superseded 7s".to_string()),
+        "{effects:?}"
     );
     harness.status("n", "g.1", gone(Exit::Signal(15), StopReason::Superseded));
     assert_eq!(harness.state("g"), StepState::Queued);
@@ -377,17 +391,17 @@ fn what_has_no_warrant_or_one_of_a_time_that_is_known_is_stopped() {
     };
     for (id, warrant) in [("x.1", None), ("y.1", Some(strange(later.clone())))] {
         harness.hello(back("n", vec![status(id, running())]));
-        let fed = harness.show("n", id, warrant.as_ref());
-        assert_eq!(fed.orders, [alloc::format!("stop {id} Superseded 30s")]);
+        let effects = harness.show("n", id, warrant.as_ref());
+        assert_eq!(effects.orders, [alloc::format!("stop {id} Superseded 30s")]);
     }
-    // The store remembers the time of this one, and has let it go since.
+    // The store knew this attempt and has forgotten it since.
     let known = Warrant {
         told_at: crate::LogPoint { epoch: 1, seq: 1 },
         ..old
     };
     harness.hello(back("n", vec![status("a.1", running())]));
-    let fed = harness.show("n", "a.1", Some(&known));
-    assert_eq!(fed.orders, ["stop a.1 Superseded 30s"]);
+    let effects = harness.show("n", "a.1", Some(&known));
+    assert_eq!(effects.orders, ["stop a.1 Superseded 30s"]);
 }
 
 #[test]
@@ -401,12 +415,12 @@ fn a_step_that_was_submitted_again_meanwhile_is_the_one_that_runs() {
         (StepState::Running, 1)
     );
 
-    // Under the same name, but another step: that one counts.
+    // Another step under the same name counts.
     let (mut harness, warrant) = before_a();
     harness.submit("a", spec(2, 1000)).unwrap();
     harness.hello(back("n", vec![status("a.1", running())]));
-    let fed = harness.show("n", "a.1", Some(&warrant));
-    assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
+    let effects = harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(effects.orders, ["stop a.1 Superseded 7s"]);
 }
 
 #[test]
@@ -422,8 +436,8 @@ fn a_new_store_of_an_old_cluster_learns_pools_and_steps_from_its_hosts() {
     harness.restore(0, RecoveryCause::StoreLost);
     let mut again = holding(host, vec![status("a.1", running())]);
     again.highest_epoch = Some(epoch(7).into());
-    let fed = harness.hello(again);
-    assert_eq!(fed.welcome().epoch.epoch, epoch(8));
+    let effects = harness.hello(again);
+    assert_eq!(effects.welcome().epoch.epoch, epoch(8));
     harness.show("n", "a.1", Some(&warrant));
     assert_eq!(harness.state("a"), StepState::Running);
     assert_eq!(harness.step("a").live().unwrap().pool.as_str(), "big");
@@ -436,16 +450,19 @@ fn a_host_of_a_later_epoch_begins_one() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
     let warrant = harness.warrant("a.1");
-    // The directory was put back by hand: nobody has said so.
+    // The directory was restored by hand, without a report of it.
     let log = harness.log[..backup].to_vec();
     harness.log = log;
     harness.restart_over_log();
     assert!(harness.core.state().recovery().is_none());
     let mut later = back("n", vec![status("a.1", running())]);
     later.highest_epoch = Some(epoch(5).into());
-    let fed = harness.hello(later);
-    assert_eq!(fed.types()[..2], ["coordinator_started", "recovery_began"]);
-    assert_eq!(fed.orders, ["show a.1"]);
+    let effects = harness.hello(later);
+    assert_eq!(
+        effects.types()[..2],
+        ["coordinator_started", "recovery_began"]
+    );
+    assert_eq!(effects.orders, ["show a.1"]);
     harness.show("n", "a.1", Some(&warrant));
     assert_eq!(harness.state("a"), StepState::Running);
 }
@@ -457,8 +474,11 @@ fn a_recovery_outlives_a_restart() {
     harness.hello(back("n", vec![status("a.1", running())]));
     harness.show("n", "a.1", Some(&warrant));
     assert_eq!(harness.state("a"), StepState::Running);
-    let fed = beat(&mut harness, 400);
-    assert!(fed.contains(&"recovery_ended".to_string()), "{fed:?}");
+    let effects = beat(&mut harness, 400);
+    assert!(
+        effects.contains(&"recovery_ended".to_string()),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -478,10 +498,13 @@ fn what_is_adopted_on_a_drained_node_leaves_it() {
     let warrant = harness.warrant("a.1");
     harness.restore(backup, RESTORED);
     harness.hello(back("n", vec![status("a.1", running())]));
-    let fed = harness.show("n", "a.1", Some(&warrant));
-    assert_eq!(fed.orders, ["stop a.1 Drained 7s"]);
-    let fed = harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
-    assert!(fed.types().contains(&"node_drained".to_string()), "{fed:?}");
+    let effects = harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(effects.orders, ["stop a.1 Drained 7s"]);
+    let effects = harness.status("n", "a.1", gone(Exit::Signal(15), StopReason::Drained));
+    assert!(
+        effects.types().contains(&"node_drained".to_string()),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -492,7 +515,10 @@ fn what_has_ended_is_not_frozen_whatever_its_host_says() {
     harness.status("n", "a.1", ended(Exit::Code(0)));
     let backup = harness.log.len();
     harness.restore(backup, RESTORED);
-    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
-    assert!(!fed.types().contains(&"suspended".to_string()), "{fed:?}");
+    let effects = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
+    assert!(
+        !effects.types().contains(&"suspended".to_string()),
+        "{effects:?}"
+    );
     assert_eq!(harness.state("a"), StepState::Succeeded);
 }

@@ -1,4 +1,4 @@
-//! Pools that require capabilities of their nodes.
+//! Tests of pools that require capabilities of their nodes.
 
 use crate::record;
 use alloc::string::{String, ToString};
@@ -19,7 +19,7 @@ use crate::input::DesiredPool;
 use crate::input::{Input, NewStep, ReplyId};
 use crate::{Desired, Enforcement, Record};
 
-/// What `n` reports when it is held by these means.
+/// The report of `n` with these enforcement mechanisms.
 fn held_by(capabilities: &[(Capability, Mechanism)]) -> Inventory {
     Inventory {
         capabilities: capabilities.iter().copied().collect(),
@@ -54,22 +54,22 @@ fn a_node_that_lacks_what_is_required_gets_nothing_and_keeps_what_it_has() {
     ]);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = require(&mut harness, &[Capability::Kill, Capability::Devices]);
-    assert_eq!(fed.types(), ["pool_put"]);
+    let effects = require(&mut harness, &[Capability::Kill, Capability::Devices]);
+    assert_eq!(effects.types(), ["pool_put"]);
     harness.submit("b", spec(1, 1000)).unwrap();
     let states = (harness.state("a"), harness.state("b"));
     assert_eq!(states, (StepState::Running, StepState::Queued));
     let reason = harness.reason("b");
     assert_eq!(reason.code, ReasonCode::NoLiveHost);
-    let said = "`n` lacks capability devices, which the pool requires";
-    assert!(reason.message.ends_with(said), "{reason:?}");
+    let expected = "`n` lacks capability devices, which the pool requires";
+    assert!(reason.message.ends_with(expected), "{reason:?}");
 
     let report = held_by(&[
         (Capability::Kill, Mechanism::ProcessGroup),
         (Capability::Devices, Mechanism::Cgroup1),
     ]);
-    let fed = harness.say("n", FromNode::Inventory(report.into()));
-    assert_eq!(fed.orders, ["assign b.1"]);
+    let effects = harness.say("n", FromNode::Inventory(report.into()));
+    assert_eq!(effects.orders, ["assign b.1"]);
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn what_is_required_no_longer_lets_those_who_wait_start() {
     require(&mut harness, &[Capability::Pids, Capability::Memory]);
     harness.submit("a", spec(1, 1000)).unwrap();
     let message = harness.reason("a").message;
-    let said = "`n` lacks capabilities memory, pids, which the pool requires";
-    assert!(message.ends_with(said), "{message}");
+    let expected = "`n` lacks capabilities memory, pids, which the pool requires";
+    assert!(message.ends_with(expected), "{message}");
     assert_eq!(require(&mut harness, &[]).orders, ["assign a.1"]);
 }
 
@@ -118,16 +118,16 @@ fn processors_of_its_own_are_had_only_where_every_host_can_give_them() {
     assert_eq!(harness.state("a"), StepState::Rejected);
     let reason = harness.reason("a");
     assert_eq!(reason.code, ReasonCode::CpuModeNotAllowed);
-    let said = "write `require: [cpuset]` for this one";
-    assert!(reason.message.ends_with(said), "{reason:?}");
+    let expected = "write `require: [cpuset]` for this one";
+    assert!(reason.message.ends_with(expected), "{reason:?}");
 
     require(&mut harness, &[Capability::Cpuset]);
-    let fed = harness.feed(Input::Submit {
+    let effects = harness.feed(Input::Submit {
         reply: ReplyId(7),
         steps: vec![NewStep::new(step("b"), pinned)],
     });
-    let [ToNode::Assign(assignment)] = &fed.sent[..] else {
-        panic!("{:?}", fed.sent)
+    let [ToNode::Assign(assignment)] = &effects.sent[..] else {
+        panic!("{:?}", effects.sent)
     };
     assert_eq!(assignment.cpu_mode, CpuMode::Pinned);
 }
@@ -147,12 +147,15 @@ fn an_amount_that_no_host_limits_is_warned_of_until_the_step_has_ended() {
     harness
         .submit("a", with_memory(spec(1, 1000), 1000))
         .unwrap();
-    let told = warnings(&harness, "a");
-    let [told] = &told[..] else {
-        panic!("{told:?}")
+    let warned = warnings(&harness, "a");
+    let [warned] = &warned[..] else {
+        panic!("{warned:?}")
     };
-    assert!(told.starts_with("host `n` does not limit memory"), "{told}");
-    assert!(told.contains("`require: [memory]`"), "{told}");
+    assert!(
+        warned.starts_with("host `n` does not limit memory"),
+        "{warned}"
+    );
+    assert!(warned.contains("`require: [memory]`"), "{warned}");
     harness.submit("b", spec(1, 1000)).unwrap();
     assert_eq!(warnings(&harness, "b"), [""; 0], "it asks for no memory");
     harness.status("n", "a.1", released(Exit::Code(0)));
@@ -179,9 +182,9 @@ fn a_pool_that_requires_memory_keeps_steps_from_hosts_that_do_not_limit_it() {
     harness
         .submit("waits", with_memory(spec(1, 1000), 1000))
         .unwrap();
-    let told = warnings(&harness, "waits");
-    let [memory, cpu] = &told[..] else {
-        panic!("{told:?}")
+    let warned = warnings(&harness, "waits");
+    let [memory, cpu] = &warned[..] else {
+        panic!("{warned:?}")
     };
     assert!(
         memory.starts_with("1 of 2 hosts (such as `n`) do not limit memory"),
@@ -208,6 +211,6 @@ fn a_step_that_only_hosts_without_the_limit_could_hold_waits_and_is_told_why() {
         .unwrap();
     assert_eq!(harness.state("a"), StepState::Queued);
     let reason = harness.reason("a");
-    let said = "`n` lacks capability memory, which the pool requires";
-    assert!(reason.message.ends_with(said), "{reason:?}");
+    let expected = "`n` lacks capability memory, which the pool requires";
+    assert!(reason.message.ends_with(expected), "{reason:?}");
 }

@@ -1,4 +1,4 @@
-//! Rules of pools over what is submitted: maintenance, defaults, maxima and modes of giving way.
+//! Tests of rules of pools for submitted steps: maintenance, defaults, maxima and modes of preemption.
 
 use crate::record;
 use sluice_common::pool::PoolSpec;
@@ -23,7 +23,7 @@ fn secs(secs: u64) -> Option<Span> {
     Some(Span::from_secs(secs))
 }
 
-/// A step that says nothing of what pools have a say in.
+/// Makes a step that leaves out all settings that pools may set.
 fn silent() -> StepSpec {
     StepSpec {
         timeout: None,
@@ -32,7 +32,7 @@ fn silent() -> StepSpec {
     }
 }
 
-/// The same, but for one setting.
+/// Makes the same step with one setting.
 fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
     let mut spec = silent();
     spec.unset.remove(&setting);
@@ -75,7 +75,7 @@ fn strict() -> PoolSpec {
     }
 }
 
-/// Subject `s` prefers `best`, and may use `rest` too; both are under rules.
+/// Makes pools `best`, which subject `s` prefers, and `rest`, both with rules.
 fn two(best: PoolSpec, rest: PoolSpec) -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -116,7 +116,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
     };
     harness.submit("filler", filler).unwrap();
     harness.submit("waits", silent()).unwrap();
-    let kept_out = |harness: &Harness| barred(harness, "waits");
+    let kept_out = |harness: &Harness| excluded_by(harness, "waits");
     let best = |why: &str| vec![("best".into(), String::from(why))];
     assert_eq!(
         kept_out(&harness),
@@ -132,7 +132,7 @@ fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
     let longer = saying(Setting::Retries, |spec| spec.retries = 9);
     harness.apply(vec![ruled("best", strict())]);
     harness.submit("often", longer).unwrap();
-    let often = barred(&harness, "often");
+    let often = excluded_by(&harness, "often");
     assert!(often[0].1.contains("pool `best` allows"), "{often:?}");
     harness.run("filler.1");
     harness.status(
@@ -223,13 +223,13 @@ fn maintenance_is_no_matter_to_whoever_could_end_it() {
             ..NewStep::new(step(id), spec)
         }];
         let reply = ReplyId(5);
-        let fed = harness.feed(Input::Submit { reply, steps });
+        let effects = harness.feed(Input::Submit { reply, steps });
         assert!(
-            matches!(&fed.answers[..], [Answer::Submitted(it)] if it[0].is_ok()),
-            "{fed:?}"
+            matches!(&effects.answers[..], [Answer::Submitted(it)] if it[0].is_ok()),
+            "{effects:?}"
         );
         assert_eq!(harness.state(id), StepState::Allocated);
-        assert!(harness.step(id).barred.is_empty());
+        assert!(harness.step(id).excluded_pools.is_empty());
     }
 }
 
@@ -377,7 +377,7 @@ fn what_is_said_and_is_too_much_removes_the_pool_and_is_told_where_none_is_left(
         harness.submit("elsewhere", spec.clone()).unwrap();
         assert_eq!(harness.placed("elsewhere").0, "n-rest", "{field}");
         assert_eq!(
-            harness.step("elsewhere").barred,
+            harness.step("elsewhere").excluded_pools,
             ["best".parse::<PoolName>().unwrap()].into()
         );
         harness
@@ -407,7 +407,7 @@ fn what_the_preferred_pool_fills_in_bars_pools_that_would_not_have_it() {
     let mut harness = two(strict(), short);
     harness.submit("a", silent()).unwrap();
     assert_eq!(
-        harness.step("a").barred,
+        harness.step("a").excluded_pools,
         ["rest".parse::<PoolName>().unwrap()].into()
     );
     assert_eq!(harness.placed("a").0, "n-best");
@@ -461,7 +461,7 @@ fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
         request: spec(0, mcpu).request,
         ..silent()
     };
-    let said = |mode| {
+    let with_mode = |mode| {
         saying(Setting::CpuMode, |spec| {
             (spec.cpu_mode, spec.request) = (mode, asking(1000).request);
         })
@@ -470,7 +470,7 @@ fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
         ("whole", asking(2000), CpuMode::Pinned),
         ("parts", asking(500), CpuMode::Limit),
         ("none", asking(0), CpuMode::Limit),
-        ("said", said(CpuMode::Limit), CpuMode::Limit),
+        ("said", with_mode(CpuMode::Limit), CpuMode::Limit),
     ] {
         harness.submit(id, step.clone()).unwrap();
         assert_eq!(harness.step(id).spec.cpu_mode, mode, "{id}");
@@ -478,5 +478,5 @@ fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
         assert!(!again.created, "{id}: what neither says is the same");
     }
     let rest: PoolName = "rest".parse().unwrap();
-    assert!(harness.step("whole").barred.contains(&rest));
+    assert!(harness.step("whole").excluded_pools.contains(&rest));
 }

@@ -1,4 +1,4 @@
-//! Who starts, where, on which GPUs, and what the others are told.
+//! Tests of which step starts where and on which GPUs, and of the reasons of the others.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -21,9 +21,9 @@ use super::harness::*;
 fn an_assignment_says_all_that_the_host_needs() {
     let mut harness = Harness::new();
     harness.submit("a", spec(2, 1000)).unwrap();
-    let fed = harness.hello(hello("n", 3, 4));
-    let [ToNode::Assign(assignment)] = &fed.sent[..] else {
-        panic!("{fed:?}");
+    let effects = harness.hello(hello("n", 3, 4));
+    let [ToNode::Assign(assignment)] = &effects.sent[..] else {
+        panic!("{effects:?}");
     };
     let spec = spec(2, 1000);
     assert_eq!(assignment.attempt, attempt("a.1"));
@@ -53,13 +53,13 @@ fn no_host_is_given_more_steps_than_it_may_hold() {
     assert!(reason.message.contains("fewer than 4096"), "{reason:?}");
     harness.status("n", "s7.1", ended(Exit::Code(0)));
     assert_eq!(harness.state(last), StepState::Queued, "it is not gone yet");
-    let fed = harness.status("n", "s7.1", released(Exit::Code(0)));
-    assert_eq!(fed.orders, ["forget s7.1", "assign s4096.1"]);
+    let effects = harness.status("n", "s7.1", released(Exit::Code(0)));
+    assert_eq!(effects.orders, ["forget s7.1", "assign s4096.1"]);
 }
 
 #[test]
 fn the_fullest_host_that_still_fits_is_chosen() {
-    // Hosts, what is asked, where it goes.
+    // Hosts, request, placement.
     let cases = [
         (
             vec![("b", 4, 8), ("a", 2, 8), ("c", 8, 8)],
@@ -121,23 +121,23 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
     harness.submit("around", spec(1, 1000)).unwrap();
     assert_eq!(harness.state("around"), StepState::Allocated);
     harness.run("around.1");
-    let fed = harness.status("n", "running.1", released(Exit::Code(0)));
-    let types = fed.types();
+    let effects = harness.status("n", "running.1", released(Exit::Code(0)));
+    let types = effects.types();
     let (caught_up, decided) = types.split_at(5);
     assert_eq!(caught_up.last().unwrap(), "released");
     assert_eq!(decided, ["nominated", "stopping"]);
     assert_eq!(
-        fed.orders,
+        effects.orders,
         ["forget running.1", "stop around.1 Preempted 7s"]
     );
     assert_eq!(harness.code("head"), ReasonCode::WaitingForRelease);
     assert_eq!(harness.state("around"), StepState::Stopping);
-    let fed = harness.status(
+    let effects = harness.status(
         "n",
         "around.1",
         gone(Exit::Signal(15), StopReason::Preempted),
     );
-    assert_eq!(fed.orders, ["forget around.1", "assign head.1"]);
+    assert_eq!(effects.orders, ["forget around.1", "assign head.1"]);
     assert_eq!(
         (harness.state("around"), harness.code("around")),
         (StepState::Queued, ReasonCode::Preempted)
@@ -163,8 +163,8 @@ fn what_could_not_be_made_to_give_way_waits_for_the_head() {
         harness.reason("behind").detail["behind"],
         Detail::from("head")
     );
-    let fed = harness.cancel("head");
-    assert_eq!(fed.orders, ["assign behind.1"]);
+    let effects = harness.cancel("head");
+    assert_eq!(effects.orders, ["assign behind.1"]);
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn a_head_whose_host_is_away_holds_up_nobody() {
     harness.submit("b", spec(4, 1000)).unwrap();
     harness.submit("c", spec(1, 500)).unwrap();
     assert_eq!(harness.state("c"), StepState::Allocated);
-    let fed = harness.gone("big");
-    assert_eq!(fed.types(), ["node_unreachable", "withdrawn"]);
+    let effects = harness.gone("big");
+    assert_eq!(effects.types(), ["node_unreachable", "withdrawn"]);
     assert_eq!(harness.code("b"), ReasonCode::NoLiveHost);
     harness.submit("d", spec(1, 500)).unwrap();
     assert_eq!(harness.state("d"), StepState::Allocated);
@@ -188,13 +188,13 @@ fn ended_is_seen_at_once_and_units_come_back_with_released() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.status("n", "a.1", ended(Exit::Code(0)));
-    assert_eq!(fed.types(), ["ended", "step_ended"]);
+    let effects = harness.status("n", "a.1", ended(Exit::Code(0)));
+    assert_eq!(effects.types(), ["ended", "step_ended"]);
     assert_eq!(harness.state("a"), StepState::Succeeded);
     assert_eq!(harness.state("b"), StepState::Queued);
-    let fed = harness.status("n", "a.1", released(Exit::Code(0)));
-    assert_eq!(fed.types(), ["released", "allocated"]);
-    assert_eq!(fed.orders, ["forget a.1", "assign b.1"]);
+    let effects = harness.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(effects.types(), ["released", "allocated"]);
+    assert_eq!(effects.orders, ["forget a.1", "assign b.1"]);
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn pools_do_not_wait_for_each_other() {
         .unwrap();
     assert_eq!(harness.placed("c").0, "m");
     assert_eq!(harness.state("b"), StepState::Queued);
-    // A node that changes pools takes its free units with it.
+    // A node that moves to another pool takes its free resources with it.
     harness.status("m", "c.1", released(Exit::Code(0)));
     harness.moved_by_config(&elsewhere, "default");
-    let fed = harness.hello(elsewhere);
-    assert_eq!(fed.orders, ["assign b.1"]);
+    let effects = harness.hello(elsewhere);
+    assert_eq!(effects.orders, ["assign b.1"]);
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn a_node_that_leaves_a_pool_lets_those_go_on_who_waited_behind_one_for_it() {
     harness.submit("b", spec(4, 1000)).unwrap();
     harness.submit("c", spec(0, 1000)).unwrap();
     harness.moved_by_config(&big, "other");
-    let fed = harness.hello(big);
-    assert_eq!(fed.orders, ["assign a.1"], "a.1 was not listed");
+    let effects = harness.hello(big);
+    assert_eq!(effects.orders, ["assign a.1"], "a.1 was not listed");
     assert_eq!(harness.state("c"), StepState::Allocated);
     assert_eq!(harness.code("b"), ReasonCode::ExceedsPoolCapacity);
 }
@@ -263,7 +263,7 @@ fn a_gpu_that_vanishes_while_granted_is_accounted_for() {
     shrunk.gpus.remove(0);
     harness.say("n", FromNode::Inventory(Box::new(shrunk)));
     assert_eq!(harness.core.state().used_on(&node("n")).get(GPU), 2);
-    // GPU 2 alone is free; GPU 1 is granted and GPU 0 is gone.
+    // Only GPU 2 is free; GPU 1 is granted and GPU 0 is gone.
     harness.submit("c", spec(1, 1000)).unwrap();
     harness.cancel("b");
     assert_eq!(harness.placed("c").1, ["GPU-n-2"]);

@@ -1,4 +1,4 @@
-//! What is accepted, rejected and refused.
+//! Tests of accepted, rejected and refused submits.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -86,7 +86,7 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
             "3.726GiB of memory, and `n`",
         ),
     ];
-    for (spec, code, words) in cases {
+    for (spec, code, expected) in cases {
         let mut harness = Harness::one_node(2, 4);
         assert!(harness.submit("a", spec).unwrap().created);
         let reason = harness.reason("a");
@@ -95,7 +95,7 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
             (StepState::Rejected, code),
             "{reason:?}"
         );
-        assert!(reason.message.contains(words), "{reason:?}");
+        assert!(reason.message.contains(expected), "{reason:?}");
         assert!(harness.step("a").finished.is_some());
     }
 }
@@ -222,14 +222,18 @@ fn every_attempt_is_sent_with_the_user_who_submitted_its_step() {
     harness.restart(1);
     harness.hello(hello("n", 1, 4));
     let third = harness.status("n", "a.2", released(Exit::Code(1)));
-    for fed in [first, second, third] {
-        let assigned = fed.sent.iter().find_map(|it| {
+    for effects in [first, second, third] {
+        let assigned = effects.sent.iter().find_map(|it| {
             let ToNode::Assign(assignment) = it else {
                 return None;
             };
             assignment.submitter.clone()
         });
-        assert_eq!(assigned.map(|it| it.user).as_ref(), Some(&alice), "{fed:?}");
+        assert_eq!(
+            assigned.map(|it| it.user).as_ref(),
+            Some(&alice),
+            "{effects:?}"
+        );
     }
     let warrant = harness.core.state().warrant(&attempt("a.3")).unwrap();
     assert_eq!(warrant.spec.submitted_by, Some(alice));
@@ -263,7 +267,7 @@ fn steps_are_told_in_the_order_of_submission() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("z", spec(1, 1000)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
-    // A rejected one has its place like any other.
+    // A rejected step has its place like any other.
     harness.submit("m", in_pool(spec(0, 0), "zebra")).unwrap();
     harness.submit("a", spec(0, 1000)).unwrap();
     let after = |harness: &Harness, place: u64| -> vec::Vec<String> {

@@ -1,4 +1,4 @@
-//! Freezing instead of stopping, bringing back, holding and starting anew, record by record and order by order.
+//! Tests of suspending, resuming, holding and requeuing, record by record and order by order.
 
 use alloc::string::String;
 use alloc::vec;
@@ -16,7 +16,7 @@ use sluice_common::wire::{AttemptPhase, StopReason, SuspendFailure};
 use super::harness::*;
 use crate::{Answer, NodeChange, Refusal, StepAction};
 
-/// One that gives way frozen.
+/// Makes the step freeze when it is preempted.
 fn freezing(mut spec: StepSpec) -> StepSpec {
     spec.on_preempt = OnPreempt::Suspend;
     spec
@@ -40,7 +40,7 @@ fn not_suspended(why: SuspendFailure) -> AttemptPhase {
     AttemptPhase::NotSuspended { started, why }
 }
 
-/// A host of four cores on which `a` runs, of `low`, and is to be frozen for `b`, of `high`.
+/// Makes a host of four cores on which `a` of `low` runs and is being frozen for `b` of `high`.
 fn giving_way() -> (Harness, InputEffects) {
     let mut harness = Harness::one_node(2, 4);
     harness.put_policy("default", "low", PolicySpec::default());
@@ -56,11 +56,11 @@ fn giving_way() -> (Harness, InputEffects) {
     harness
         .submit("b", of("high", with_memory(spec(1, 2000), 1000)))
         .unwrap();
-    let fed = InputEffects::default();
-    (harness, fed)
+    let effects = InputEffects::default();
+    (harness, effects)
 }
 
-/// The same, with `a` frozen and `b` in its place.
+/// Does the same until `a` is frozen and `b` runs in its place.
 fn given_way() -> Harness {
     let (mut harness, _) = giving_way();
     harness.status("n", "a.1", suspended());
@@ -68,7 +68,7 @@ fn given_way() -> Harness {
     harness
 }
 
-/// Lets time pass with the host heard all the while; the orders that came of it.
+/// Lets time pass in which the host is heard, and returns the orders.
 fn live(harness: &mut Harness, secs: u64) -> Vec<String> {
     let mut orders = Vec::new();
     for _ in 0..secs / 5 {
@@ -98,11 +98,11 @@ fn a_victim_that_may_be_is_frozen_and_keeps_its_memory_alone() {
     let (mut harness, _) = giving_way();
     assert_eq!(harness.state("a"), StepState::Suspending);
     assert_eq!(harness.code("a"), ReasonCode::Suspended);
-    // With room for what may be moved from its GPUs, beside what is promised to the other.
+    // With memory for what may be moved from its GPUs, beside what is promised to the other.
     assert_eq!(used(&harness), amounts(2, 3000, 3000));
-    let fed = harness.status("n", "a.1", suspended());
-    assert_eq!(fed.types(), ["suspended", "allocated"]);
-    assert_eq!(fed.orders, ["assign b.1"]);
+    let effects = harness.status("n", "a.1", suspended());
+    assert_eq!(effects.types(), ["suspended", "allocated"]);
+    assert_eq!(effects.orders, ["assign b.1"]);
     assert_eq!(used(&harness), amounts(1, 2000, 2000));
     assert_eq!(harness.state("a"), StepState::Suspended);
     let reason = harness.reason("a");
@@ -117,13 +117,19 @@ fn a_victim_that_may_be_is_frozen_and_keeps_its_memory_alone() {
 #[test]
 fn it_goes_on_with_its_own_gpus_when_there_is_room_again() {
     let mut harness = given_way();
-    let fed = harness.status("n", "b.1", released(Exit::Code(0)));
-    assert!(fed.types().contains(&String::from("resuming")), "{fed:?}");
-    assert!(fed.orders.contains(&String::from("resume a.1")), "{fed:?}");
+    let effects = harness.status("n", "b.1", released(Exit::Code(0)));
+    assert!(
+        effects.types().contains(&String::from("resuming")),
+        "{effects:?}"
+    );
+    assert!(
+        effects.orders.contains(&String::from("resume a.1")),
+        "{effects:?}"
+    );
     assert_eq!(harness.state("a"), StepState::Resuming);
     assert_eq!(used(&harness), amounts(2, 3000, 1000));
-    let fed = harness.status("n", "a.1", running());
-    assert_eq!(fed.types(), ["resumed"]);
+    let effects = harness.status("n", "a.1", running());
+    assert_eq!(effects.types(), ["resumed"]);
     assert_eq!(harness.state("a"), StepState::Running);
     assert_eq!(
         harness.step("a").attempts.len(),
@@ -160,8 +166,8 @@ fn its_own_gpus_are_given_last_and_waited_for_where_they_were_given_all_the_same
 #[test]
 fn a_frozen_step_at_the_head_is_promised_its_place() {
     let mut harness = given_way();
-    let fed = harness.submit("c", of("low", spec(1, 100)));
-    assert!(fed.is_ok());
+    let effects = harness.submit("c", of("low", spec(1, 100)));
+    assert!(effects.is_ok());
     let promised: Vec<_> = harness.core.state().promised().collect();
     assert_eq!(promised, [&step("a")], "`c` starts around it");
     assert_eq!(harness.state("c"), StepState::Allocated);
@@ -179,14 +185,14 @@ fn one_that_is_being_brought_back_gives_way_again() {
     let c = of("high", with_memory(spec(1, 2000), 1000));
     harness.submit("c", c).unwrap();
     assert_eq!(harness.state("a"), StepState::Suspending);
-    // Said before its host had heard that it runs again: its GPUs are not free.
-    let fed = harness.status("n", "a.1", suspended());
-    assert_eq!(fed.types(), Vec::<String>::new());
+    // The report is older than the order to resume: the GPUs of the attempt are not free.
+    let effects = harness.status("n", "a.1", suspended());
+    assert_eq!(effects.types(), Vec::<String>::new());
     harness.status("n", "a.1", AttemptPhase::Resuming(process()));
     assert_eq!(harness.state("a"), StepState::Suspending);
-    let fed = harness.status("n", "a.1", suspended());
-    assert_eq!(fed.types(), ["suspended", "allocated"]);
-    assert_eq!(fed.orders, ["assign c.1"]);
+    let effects = harness.status("n", "a.1", suspended());
+    assert_eq!(effects.types(), ["suspended", "allocated"]);
+    assert_eq!(effects.orders, ["assign c.1"]);
     assert_eq!(
         harness.step("a").attempts.len(),
         1,
@@ -197,9 +203,9 @@ fn one_that_is_being_brought_back_gives_way_again() {
 #[test]
 fn what_cannot_be_frozen_is_stopped_and_says_so() {
     let (mut harness, _) = giving_way();
-    let fed = harness.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));
-    assert_eq!(fed.types(), ["not_suspended", "stopping"]);
-    assert_eq!(fed.orders, ["stop a.1 NotSuspended 7s"]);
+    let effects = harness.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));
+    assert_eq!(effects.types(), ["not_suspended", "stopping"]);
+    assert_eq!(effects.orders, ["stop a.1 NotSuspended 7s"]);
     assert_eq!(
         harness.state("b"),
         StepState::Queued,
@@ -220,8 +226,8 @@ fn a_frozen_step_that_cannot_be_brought_back_starts_anew() {
     let mut harness = given_way();
     harness.status("n", "b.1", released(Exit::Code(0)));
     let why = SuspendFailure::NotResumed(String::from("no luck"));
-    let fed = harness.status("n", "a.1", not_suspended(why));
-    assert_eq!(fed.types(), ["not_suspended", "stopping"]);
+    let effects = harness.status("n", "a.1", not_suspended(why));
+    assert_eq!(effects.types(), ["not_suspended", "stopping"]);
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotSuspended));
     assert_eq!(harness.step("a").attempts.len(), 2);
 }
@@ -269,9 +275,9 @@ fn one_that_somebody_holds_is_frozen_for_as_long_as_he_likes() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(0, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.action("a", StepAction::Suspend);
-    assert_eq!(fed.types(), ["held", "suspending"]);
-    assert_eq!(fed.orders, ["suspend a.1 0"], "nothing is to be moved");
+    let effects = harness.action("a", StepAction::Suspend);
+    assert_eq!(effects.types(), ["held", "suspending"]);
+    assert_eq!(effects.orders, ["suspend a.1 0"], "nothing is to be moved");
     assert_eq!(
         harness.action("a", StepAction::Suspend).types(),
         Vec::<String>::new()
@@ -282,8 +288,8 @@ fn one_that_somebody_holds_is_frozen_for_as_long_as_he_likes() {
         (harness.state("a"), harness.code("a")),
         (StepState::Suspended, ReasonCode::Held)
     );
-    let fed = harness.action("a", StepAction::Resume);
-    assert_eq!(fed.types(), ["unheld", "resuming"]);
+    let effects = harness.action("a", StepAction::Resume);
+    assert_eq!(effects.types(), ["unheld", "resuming"]);
     harness.status("n", "a.1", running());
     assert_eq!(harness.state("a"), StepState::Running);
     let again = harness.action("a", StepAction::Resume);
@@ -324,16 +330,16 @@ fn a_queued_step_that_is_suspended_is_not_considered_until_it_is_resumed() {
         (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::Held)
     );
-    let fed = harness.action("a", StepAction::Resume);
-    assert_eq!(fed.types(), ["unheld", "allocated"]);
+    let effects = harness.action("a", StepAction::Resume);
+    assert_eq!(effects.types(), ["unheld", "allocated"]);
 }
 
 #[test]
 fn what_has_not_begun_is_not_frozen_but_waits_held() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.action("a", StepAction::Suspend);
-    assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
+    let effects = harness.action("a", StepAction::Suspend);
+    assert_eq!(effects.orders, ["stop a.1 Requeued 7s"]);
     harness.status("n", "a.1", gone(Exit::Unknown, StopReason::Requeued));
     assert_eq!(
         (harness.state("a"), harness.code("a")),
@@ -347,8 +353,8 @@ fn a_step_starts_anew_in_its_old_place_and_spends_no_retry() {
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.submit("b", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.action("a", StepAction::Requeue);
-    assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
+    let effects = harness.action("a", StepAction::Requeue);
+    assert_eq!(effects.orders, ["stop a.1 Requeued 7s"]);
     assert_eq!(
         harness.action("a", StepAction::Requeue).orders,
         Vec::<String>::new()
@@ -394,16 +400,16 @@ fn what_is_over_or_unknown_or_runs_on_several_hosts_is_refused() {
         step: step("g"),
         hosts: 2,
     };
-    let fed = harness.action("g", StepAction::Suspend);
-    assert_eq!(fed.answers, [Answer::Steered(Err(refusal))]);
-    assert!(fed.records.is_empty());
+    let effects = harness.action("g", StepAction::Suspend);
+    assert_eq!(effects.answers, [Answer::Steered(Err(refusal))]);
+    assert!(effects.records.is_empty());
 }
 
 #[test]
 fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
     let mut harness = given_way();
-    let fed = harness.cancel("a");
-    assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
+    let effects = harness.cancel("a");
+    assert_eq!(effects.orders, ["stop a.1 Cancelled 7s"]);
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
     assert_eq!(harness.state("a"), StepState::Cancelled);
     assert_eq!(used(&harness), amounts(1, 2000, 1000));
@@ -428,21 +434,21 @@ fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
 fn a_hello_hears_again_what_it_missed() {
     for (phase, order) in [(running(), "suspend a.1"), (suspended(), "")] {
         let (mut harness, _) = giving_way();
-        let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", phase)]));
-        let expected = fed
+        let effects = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", phase)]));
+        let expected = effects
             .orders
             .iter()
             .any(|sent| !order.is_empty() && sent.starts_with(order));
-        assert_eq!(expected, !order.is_empty(), "{fed:?}");
+        assert_eq!(expected, !order.is_empty(), "{effects:?}");
     }
     let mut harness = given_way();
     harness.status("n", "b.1", released(Exit::Code(0)));
-    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
-    assert_eq!(fed.orders, ["resume a.1"]);
+    let effects = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    assert_eq!(effects.orders, ["resume a.1"]);
     harness.status("n", "a.1", running());
-    let fed = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    let effects = harness.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
     assert_eq!(
-        fed.orders,
+        effects.orders,
         ["resume a.1"],
         "what should run is brought back"
     );

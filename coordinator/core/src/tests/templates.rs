@@ -1,4 +1,4 @@
-//! Templates: what they lay under steps, in which order, for which steps, and what is told to hosts of it.
+//! Tests of templates under steps: in which order, for which steps, and what hosts are told.
 
 use alloc::boxed::Box;
 use sluice_common::pool::PoolSpec;
@@ -59,7 +59,7 @@ fn asks(fields: &str) -> StepSpec {
     request.check().unwrap()
 }
 
-/// Subject `s` prefers `best`, and may use `rest` too; each has a host with 4 GPUs and 8 cores.
+/// Makes pools `best`, which subject `s` prefers, and `rest`, each with a host with 4 GPUs and 8 cores.
 fn two(changes: Vec<Desired>) -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -87,8 +87,8 @@ fn two(changes: Vec<Desired>) -> Harness {
 fn assigned(harness: &mut Harness, id: &str, spec: StepSpec) -> Assignment {
     let steps = vec![crate::NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
-    let fed = harness.feed(Input::Submit { reply, steps });
-    match fed.sent.first() {
+    let effects = harness.feed(Input::Submit { reply, steps });
+    match effects.sent.first() {
         Some(ToNode::Assign(assignment)) => (**assignment).clone(),
         other => panic!("{other:?} {:?}", harness.reason(id)),
     }
@@ -99,13 +99,13 @@ fn refused(harness: &mut Harness, wanted: Vec<Desired>, force: bool) -> Refusal 
         desired: wanted,
         version: None,
     });
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(901),
         changes: changes.collect(),
         force,
         dry_run: false,
     });
-    match &fed.answers[..] {
+    match &effects.answers[..] {
         [Answer::Applied(Err(Refused { refusal, .. }))] => refusal.clone(),
         other => panic!("{other:?}"),
     }
@@ -125,17 +125,17 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         ),
         pool("best", rules(&["a", "b"])),
     ]);
-    let told = assigned(
+    let assigned_step = assigned(
         &mut harness,
         "x",
         asks(r#","env":{"A":"own"},"resources":{"gpu_count":1,"cpu_count":1}"#),
     );
-    assert_eq!(told.command, ["train"]);
+    assert_eq!(assigned_step.command, ["train"]);
     assert_eq!(
-        told.launch.wrapper,
+        assigned_step.launch.wrapper,
         ["numactl", "--cpunodebind=0", "--gpus=1", "--"]
     );
-    let env: Vec<String> = told
+    let env: Vec<String> = assigned_step
         .launch
         .env
         .iter()
@@ -146,10 +146,10 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         ["A=a", "B=b-best", "W=n-best"],
         "the step's own goes over them on its host, and takes none from a wrapper"
     );
-    assert_eq!(told.workdir.as_deref(), Some("/scratch/s"));
-    assert_eq!(told.launch.hooks.limits[0].name, "nofile");
+    assert_eq!(assigned_step.workdir.as_deref(), Some("/scratch/s"));
+    assert_eq!(assigned_step.launch.hooks.limits[0].name, "nofile");
     assert_eq!(
-        told.launch.hooks.before[0].command,
+        assigned_step.launch.hooks.before[0].command,
         ["stage", "x.1", "/scratch/s"]
     );
     let both = assigned(
@@ -164,13 +164,13 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
 #[test]
 fn without_templates_nothing_goes_around_a_step() {
     let mut harness = two(vec![]);
-    let told = assigned(&mut harness, "x", asks(""));
+    let assigned_step = assigned(&mut harness, "x", asks(""));
     assert_eq!(
-        told.launch,
+        assigned_step.launch,
         sluice_common::template::launch::Launch::default()
     );
-    assert_eq!(told.workdir, None);
-    assert!(harness.step("x").grounds.is_empty());
+    assert_eq!(assigned_step.workdir, None);
+    assert!(harness.step("x").provenance.is_empty());
 }
 
 #[test]
@@ -197,12 +197,12 @@ fn a_change_concerns_what_is_submitted_after_it() {
         assigned(&mut harness, "z", asks("")).launch.wrapper,
         ["new"]
     );
-    let fed = harness.status(
+    let effects = harness.status(
         "n-best",
         "big.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
-    let ToNode::Assign(late) = fed
+    let ToNode::Assign(late) = effects
         .sent
         .iter()
         .find(|order| matches!(order, ToNode::Assign(_)))
@@ -234,7 +234,7 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
         request(harness, id)
     };
     let memory = 1074;
-    // The hosts of this rig have neither memory to speak of nor disk: what matters is what is asked.
+    // The hosts of these tests have hardly any memory or disk: only the request matters.
     let mut counted = units(&mut harness, "x", r#","allow_pending":true"#);
     assert_eq!(counted, [2, 1500, memory, 1000]);
     counted = units(
@@ -279,9 +279,9 @@ fn the_same_submit_again_is_a_repeat_whatever_templates_have_added() {
 fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
     let open = r#"{"wrapper":["run","{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--privileged"}"#;
     let mut harness = two(vec![template("open", open), pool("rest", rules(&["open"]))]);
-    let told = assigned(&mut harness, "x", asks(r#","privileged":true"#));
-    assert_eq!(told.pool.as_str(), "rest");
-    assert_eq!(told.launch.wrapper, ["run", "--privileged"]);
+    let assigned_step = assigned(&mut harness, "x", asks(r#","privileged":true"#));
+    assert_eq!(assigned_step.pool.as_str(), "rest");
+    assert_eq!(assigned_step.launch.wrapper, ["run", "--privileged"]);
     harness
         .submit("y", asks(r#","pool":"best","privileged":true"#))
         .unwrap();
@@ -319,8 +319,8 @@ fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
     assert_eq!(harness.code("large"), ReasonCode::MergeTooLarge);
 }
 
-/// A step that names no pool and waits in `best`, beside a free host of a `later` pool, where nothing may be
-/// privileged; it is unless that pool was there before it.
+/// Submits a step that names no pool and is queued in `best`, beside a free host of the pool `later`, which forbids
+/// privileged steps. The step is privileged unless `before` says that the pool was made first.
 fn waits_while_a_pool_is_made(before: bool) -> Harness {
     let open =
         r#"{"wrapper":["{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--all"}"#;
@@ -355,14 +355,14 @@ fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
     let mut harness = waits_while_a_pool_is_made(false);
     assert_eq!(harness.state("x"), StepState::Queued);
     let later = |harness: &Harness| {
-        barred(harness, "x")
+        excluded_by(harness, "x")
             .into_iter()
             .find(|(pool, _)| pool == "later")
     };
     let why =
         "pool `later` was created after the step was submitted: submit it again to use this pool";
     assert_eq!(later(&harness).unwrap().1, why);
-    // What a snapshot keeps of it, and what follows from the log alone.
+    // From a snapshot and the log after it, and from the log alone.
     harness.restart(3);
     harness.restart_over_log();
     let mut host = hello("n-later", 4, 8);
@@ -370,10 +370,10 @@ fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
     harness.hello(host);
     assert_eq!(harness.state("x"), StepState::Queued);
     assert_eq!(later(&harness).unwrap().1, why);
-    // Whatever else becomes of that pool, its template first of all.
+    // Deletes the pool and its template later.
     harness.apply(vec![pool("later", PoolSpec::default())]);
     assert_eq!(harness.state("x"), StepState::Queued);
-    // What is submitted after it was made goes there.
+    // A step that is submitted after the pool was made goes there.
     harness.submit("y", spec(4, 8000)).unwrap();
     assert_eq!(harness.placed("y").0, "n-later");
 }
@@ -458,7 +458,7 @@ fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
         template("late", r#"{"wrapper":["w"]}"#),
         pool("best", rules(&["late"])),
     ]);
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(902),
         changes: vec![TermsChange {
             desired: no_template("late"),
@@ -468,12 +468,12 @@ fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
         dry_run: false,
     });
     assert!(
-        matches!(&fed.records[..], [Record::TemplateDeleted { .. }]),
-        "{fed:?}"
+        matches!(&effects.records[..], [Record::TemplateDeleted { .. }]),
+        "{effects:?}"
     );
-    let told = assigned(&mut harness, "x", asks(""));
+    let assigned_step = assigned(&mut harness, "x", asks(""));
     assert_eq!(
-        told.launch.wrapper,
+        assigned_step.launch.wrapper,
         Vec::<String>::new(),
         "it says nothing any more"
     );
@@ -492,13 +492,13 @@ fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
     assert_eq!(again.records, []);
     harness.submit("x", asks("")).unwrap();
     harness.restart(0);
-    let kept = harness
+    let template = harness
         .step("x")
-        .grounds
+        .provenance
         .at(&"best".parse().unwrap(), &[])
         .unwrap();
     assert_eq!(
-        kept.template.wrapper.as_deref(),
+        template.template.wrapper.as_deref(),
         Some(&["w".to_string()][..])
     );
     assert_eq!(harness.core.state().templates().len(), 1);
@@ -526,7 +526,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
     );
     harness.submit("x", spec.clone()).unwrap();
     let merged = harness.core.merged(harness.step("x"), None);
-    let told: Vec<String> = merged
+    let assigned_step: Vec<String> = merged
         .origins
         .iter()
         .map(|(field, origin)| format!("{field}: {origin}"))
@@ -547,7 +547,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
         "workdir: template b of pool best",
         "wrapper: template a of pool best",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(assigned_step, expected);
     let best = harness.core.state().pool(&"best".parse().unwrap()).unwrap();
     let (filled, would) = preview_effective_step(harness.core.context(), &spec, best);
     assert_eq!(would.origins, merged.origins, "a trial tells the same");
@@ -571,15 +571,15 @@ fn a_trial_leaves_templates_as_they_were() {
         desired: wanted,
         version: None,
     });
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(903),
         changes: changes.collect(),
         force: false,
         dry_run: true,
     });
     assert!(
-        matches!(&fed.answers[..], [Answer::Applied(Ok(_))]),
-        "{fed:?}"
+        matches!(&effects.answers[..], [Answer::Applied(Ok(_))]),
+        "{effects:?}"
     );
     assert_eq!(*harness.core.state(), before);
 }

@@ -1,4 +1,5 @@
-//! Terms of pools and policies: all changes of a call or none, what they take from whom, and what a trial run says.
+//! Tests of changes of pools and policies: all of a call or none, what they take from whom, and what a dry run
+//! reports.
 
 use crate::record;
 use alloc::format;
@@ -87,23 +88,23 @@ fn apply_changes(
     changes: Vec<TermsChange>,
 ) -> (Result<Applied, Refused>, InputEffects) {
     let ApplyMode { force, dry_run } = how;
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(9),
         changes,
         force,
         dry_run,
     });
-    match &fed.answers[..] {
-        [Answer::Applied(applied)] => (applied.clone(), fed),
+    match &effects.answers[..] {
+        [Answer::Applied(applied)] => (applied.clone(), effects),
         other => panic!("{other:?}"),
     }
 }
 
 fn refused(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, String) {
     let before = harness.core.state().clone();
-    let (applied, fed) = apply(harness, COMMIT, wanted);
+    let (applied, effects) = apply(harness, COMMIT, wanted);
     let Refused { at, refusal } = applied.unwrap_err();
-    assert!(fed.records.is_empty(), "{fed:?}");
+    assert!(effects.records.is_empty(), "{effects:?}");
     assert_eq!(harness.core.state(), &before);
     (at, refusal.to_string())
 }
@@ -135,9 +136,9 @@ fn all_changes_of_a_call_are_made_or_none() {
         wanted_policy("new", "b", policy(2, None)),
         wanted[2].clone(),
     ];
-    let (applied, fed) = apply(&mut harness, COMMIT, mended.clone());
+    let (applied, effects) = apply(&mut harness, COMMIT, mended.clone());
     assert_eq!(
-        fed.types(),
+        effects.types(),
         ["pool_put", "policy_put", "policy_put"],
         "what others need comes first"
     );
@@ -151,8 +152,11 @@ fn all_changes_of_a_call_are_made_or_none() {
         matches!(outcomes[2].after, Some(CurrentTerms::Pool(_))),
         "in the order of the call"
     );
-    let (applied, fed) = apply(&mut harness, COMMIT, mended);
-    assert!(fed.records.is_empty(), "what is so already is not recorded");
+    let (applied, effects) = apply(&mut harness, COMMIT, mended);
+    assert!(
+        effects.records.is_empty(),
+        "what is so already is not recorded"
+    );
     assert!(
         !applied
             .unwrap()
@@ -292,11 +296,14 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
         let (_, message) = refused(&mut harness, vec![wanted.clone()]);
         assert!(message.contains(words), "{message}");
         let mut forced = rig_like(&harness);
-        let (applied, fed) = apply(&mut forced, FORCED, vec![wanted]);
+        let (applied, effects) = apply(&mut forced, FORCED, vec![wanted]);
         assert_eq!(applied.unwrap().uses.len(), 1);
-        assert!(fed.orders.is_empty(), "nothing is stopped by it: {fed:?}");
+        assert!(
+            effects.orders.is_empty(),
+            "nothing is stopped by it: {effects:?}"
+        );
     }
-    // More than before is nobody's loss.
+    // A larger reservation takes nothing away.
     apply(
         &mut harness,
         COMMIT,
@@ -306,7 +313,7 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
     .unwrap();
 }
 
-/// The same cluster, as its log brings it back, with the same node.
+/// Restores the same cluster from its log, with the same node.
 fn rig_like(harness: &Harness) -> Harness {
     let mut copy = Harness::new();
     copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
@@ -333,18 +340,18 @@ fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_noth
         wanted_policy("default", "b", policy(2, Some(3))),
     ];
     let before = harness.core.state().clone();
-    let (trial, fed) = apply(&mut harness, TRIAL, wanted.clone());
+    let (trial, effects) = apply(&mut harness, TRIAL, wanted.clone());
     let trial = trial.unwrap();
-    assert!(fed.records.is_empty() && fed.orders.is_empty());
+    assert!(effects.records.is_empty() && effects.orders.is_empty());
     assert_eq!(harness.core.state(), &before);
     assert_eq!(trial.exposed, [step("run")]);
     assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
     assert_eq!(trial.rejected, [step("large")]);
     let (_, message) = refused(&mut harness, wanted.clone());
     assert!(message.contains("would be rejected (`large`)"), "{message}");
-    let (applied, fed) = apply(&mut harness, FORCED, wanted);
+    let (applied, effects) = apply(&mut harness, FORCED, wanted);
     assert_eq!(applied.unwrap(), trial, "what was said is what happens");
-    assert_eq!(fed.orders, ["stop run.1 Preempted 7s"]);
+    assert_eq!(effects.orders, ["stop run.1 Preempted 7s"]);
     assert_eq!(
         (harness.state("large"), harness.code("large")),
         (StepState::Rejected, ReasonCode::ExceedsLimit)
@@ -373,9 +380,12 @@ fn a_trial_run_names_what_would_be_frozen_too() {
     ];
     let trial = apply(&mut harness, TRIAL, wanted.clone()).0.unwrap();
     assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
-    let (applied, fed) = apply(&mut harness, COMMIT, wanted);
+    let (applied, effects) = apply(&mut harness, COMMIT, wanted);
     assert_eq!(applied.unwrap(), trial);
-    assert!(fed.orders[0].starts_with("suspend run.1"), "{fed:?}");
+    assert!(
+        effects.orders[0].starts_with("suspend run.1"),
+        "{effects:?}"
+    );
 }
 
 #[test]
@@ -417,7 +427,7 @@ fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
         let wanted = wanted_policy("default", subject, policy);
         apply(&mut harness, TRIAL, vec![wanted]).0.unwrap().exposed
     };
-    // Nobody is above it, and nobody has a share to reclaim with.
+    // No other subject has a higher priority, or a share to reclaim with.
     assert_eq!(exposed("b", with_priority(10, 1)), [step("run")]);
     assert_eq!(exposed("b", with_priority(11, 0)), [step("run")]);
     assert_eq!(exposed("c", with_priority(11, 0)), [step("run")]);
@@ -443,12 +453,12 @@ fn what_spares_runs_no_longer_is_told_of_them() {
     harness.put_policy("default", "b", policy(1, None));
     harness.submit("run", of("a", spec(2, 1000))).unwrap();
     harness.run("run.1");
-    for (secs, told) in [(700, false), (60, true), (0, true)] {
+    for (secs, is_exposed) in [(700, false), (60, true), (0, true)] {
         let exposed = apply(&mut harness, TRIAL, vec![spare(secs)])
             .0
             .unwrap()
             .exposed;
-        assert_eq!(!exposed.is_empty(), told, "{secs}: {exposed:?}");
+        assert_eq!(!exposed.is_empty(), is_exposed, "{secs}: {exposed:?}");
     }
 }
 
@@ -496,7 +506,7 @@ fn a_pool_is_deleted_once_no_node_is_in_it() {
     );
     harness.submit("a", in_pool(spec(1, 1000), "p")).unwrap();
     harness.submit("b", in_pool(spec(1, 1000), "p")).unwrap();
-    // A config moved a host in earlier releases; what runs on it is still of this pool.
+    // A config moved a host in earlier releases; its running steps still belong to this pool.
     harness.moved_by_config(&words, "default");
     harness.hello(holding(words, vec![status("a.1", running())]));
     let (_, message) = refused(&mut harness, vec![no_pool("p")]);
@@ -523,9 +533,9 @@ fn a_pool_is_deleted_once_no_node_is_in_it() {
 fn ten_thousand_policies_are_one_call() {
     let mut harness = Harness::one_node(4, 8);
     let all = (0..10_000).map(|n| wanted_policy("default", &format!("s{n}"), policy(0, None)));
-    let (applied, fed) = apply(&mut harness, COMMIT, all.collect());
+    let (applied, effects) = apply(&mut harness, COMMIT, all.collect());
     assert_eq!(
-        (applied.unwrap().outcomes.len(), fed.records.len()),
+        (applied.unwrap().outcomes.len(), effects.records.len()),
         (10_000, 10_000)
     );
 }

@@ -1,4 +1,4 @@
-//! Nodes whose agent has no supervisor.
+//! Tests of nodes whose agent has no supervisor.
 
 use alloc::format;
 use alloc::string::String;
@@ -76,9 +76,9 @@ fn a_node_without_a_supervisor_is_given_nothing_until_it_has_one() {
 fn a_node_that_comes_without_a_supervisor_is_not_ready_for_a_moment() {
     let mut harness = Harness::new();
     harness.submit("a", spec(1, 1000)).unwrap();
-    let fed = harness.hello(unheard(hello("n", 1, 4)));
-    assert_eq!(fed.types(), ["node_reported", "node_unsupervised"]);
-    assert!(fed.orders.is_empty(), "{:?}", fed.orders);
+    let effects = harness.hello(unheard(hello("n", 1, 4)));
+    assert_eq!(effects.types(), ["node_reported", "node_unsupervised"]);
+    assert!(effects.orders.is_empty(), "{:?}", effects.orders);
 }
 
 #[test]
@@ -164,13 +164,13 @@ fn a_host_that_does_not_know_what_it_runs_misses_nothing() {
     let mut harness = Harness::one_node(1, 4);
     harness.submit("a", spec(1, 1000)).unwrap();
     harness.run("a.1");
-    let fed = harness.hello(unheard(holding(hello("n", 1, 4), vec![])));
-    assert_eq!(fed.types(), ["node_unsupervised"]);
-    assert!(fed.orders.is_empty());
+    let effects = harness.hello(unheard(holding(hello("n", 1, 4), vec![])));
+    assert_eq!(effects.types(), ["node_unsupervised"]);
+    assert!(effects.orders.is_empty());
     assert_eq!(harness.state("a"), StepState::Running);
-    let fed = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
-    assert_eq!(fed.types(), ["node_ready"]);
-    // One that was booted anew runs nothing of before, supervisor or not.
+    let effects = harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    assert_eq!(effects.types(), ["node_ready"]);
+    // A rebooted host runs nothing of before, with or without a supervisor.
     harness.gone("n");
     harness.hello(unheard(rebooted(holding(hello("n", 1, 4), vec![]))));
     assert_eq!(

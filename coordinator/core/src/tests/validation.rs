@@ -1,4 +1,4 @@
-//! Documents of assertions: who is let in, where, and what whoever is not is told.
+//! Tests of validation documents: which steps pass, where, and the messages about the others.
 
 use sluice_common::pool::PoolSpec;
 use std::string::{String, ToString};
@@ -49,7 +49,7 @@ fn pool(name: &str, rules: PoolSpec) -> Desired {
     }
 }
 
-/// The pool `default` with these assertions and hosts of so many GPUs each; a host has as many GiB as cores.
+/// Makes the pool `default` with these assertions and hosts of this many GPUs each; a host has as many GiB as cores.
 fn harness(asserted: &[(&str, &str)], hosts: &[(&str, u32, u64)]) -> Harness {
     let mut harness = Harness::new();
     harness.start();
@@ -107,7 +107,7 @@ fn one_host_must_keep_all_assertions_about_hosts_together() {
     harness.submit("a", taking(4, "16GiB")).unwrap();
     let reason = harness.reason("a");
     assert_eq!(reason.code, ReasonCode::ValidationFailed);
-    // Two hosts break one each; of them that comes first whose numbers are closer.
+    // Each host fails one assertion; the one with the closer numbers comes first.
     assert_eq!(
         reason.message,
         "take half of a host at most (no host of pool `default` passes all of its validations: \
@@ -117,12 +117,12 @@ fn one_host_must_keep_all_assertions_about_hosts_together() {
          gpu_count == node.gpu_count (gpu_count is 4, node.gpu_count is 1))"
     );
     assert_eq!(reason.detail["hosts"], Detail::from(3));
-    let told: Vec<&String> = reason
+    let keys: Vec<&String> = reason
         .detail
         .keys()
         .filter(|key| key.starts_with("host "))
         .collect();
-    assert_eq!(told, ["host 01", "host 02", "host 03"]);
+    assert_eq!(keys, ["host 01", "host 02", "host 03"]);
     harness.submit("b", taking(4, "8GiB")).unwrap();
     assert_eq!(harness.state("b"), StepState::Allocated);
 }
@@ -281,13 +281,13 @@ fn refusal(harness: &mut Harness, wanted: Vec<Desired>) -> (Option<usize>, Strin
         desired: wanted,
         version: None,
     });
-    let fed = harness.feed(Input::Apply {
+    let effects = harness.feed(Input::Apply {
         reply: ReplyId(7),
         changes: changes.collect(),
         force: true,
         dry_run: false,
     });
-    match fed.answers.into_iter().next() {
+    match effects.answers.into_iter().next() {
         Some(Answer::Applied(Err(refused))) => (refused.at, refused.refusal.to_string()),
         other => panic!("it is refused: {other:?}"),
     }

@@ -1,4 +1,4 @@
-//! What a dry run of a submit finds, as text.
+//! Sentences about the findings of a dry run of a submit.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,11 +9,11 @@ use sluice_common::id::{NodeName, PlatformName, Subject};
 use super::shortened;
 use crate::check::{AssertionOutcome, Check};
 
-/// Number of hosts a sentence names.
+/// Most hosts that a sentence names.
 const NAMED_HOSTS: usize = 10;
 
 impl Check {
-    /// What it is about: a field, an assertion, a platform, a code.
+    /// The subject of the finding: a field, an assertion, a platform, a code.
     pub fn about(&self) -> String {
         match self {
             Check::Policy { .. } | Check::NoPool(_) => "policy".to_string(),
@@ -37,7 +37,7 @@ impl Check {
         }
     }
 
-    /// What people read.
+    /// The sentence for people.
     pub fn message(&self) -> String {
         match self {
             Check::Policy {
@@ -106,7 +106,7 @@ fn listed(platforms: &[PlatformName]) -> String {
     }
 }
 
-/// Which hosts could hold it, were they empty.
+/// The sentence about hosts that could hold the step when empty.
 fn could_hold(hosts: &[NodeName]) -> String {
     let names: Vec<String> = hosts.iter().map(|node| format!("`{node}`")).collect();
     match names.len() {

@@ -1,4 +1,4 @@
-//! How an attempt ended by itself, as text.
+//! Sentences about attempts that ended by themselves.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ pub(super) fn exited(code: ReasonCode, node: &NodeName, exit: &Exit) -> Reason {
     }
 }
 
-/// More memory for the step helps where its own limit stopped it, another host where that was full.
+/// More memory for the step helps if it reached its own limit, another host if that was full.
 fn out_of_memory(code: ReasonCode, node: &NodeName, found: OutOfMemory) -> Reason {
     let (limit, peak) = (found.limit_bytes, found.peak_bytes);
     let held = peak.map_or_else(String::new, |bytes| {
@@ -63,7 +63,7 @@ fn out_of_memory(code: ReasonCode, node: &NodeName, found: OutOfMemory) -> Reaso
     })
 }
 
-/// More storage for the step helps where its own grant stopped it, a grant where it had none.
+/// More storage for the step helps if it reached its own grant, a grant if it had none.
 fn storage_exceeded(code: ReasonCode, node: &NodeName, found: StorageExceeded) -> Reason {
     let (files, used) = (found.used_files, format_memory(found.used_bytes));
     let message = match found.bound {
@@ -95,7 +95,7 @@ fn storage_exceeded(code: ReasonCode, node: &NodeName, found: StorageExceeded) -
     }
 }
 
-/// A detail holds no negative number; an exit code never is one, and what a host makes up is shown as text.
+/// Details hold no negative numbers. An exit code is never negative; a number that a host makes up is shown as text.
 fn signed(number: i32) -> Detail {
     match u64::try_from(number) {
         Ok(number) => number.into(),

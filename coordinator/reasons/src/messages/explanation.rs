@@ -1,4 +1,4 @@
-//! The sentences of explanations: what would let a step start, who is preempted for whom and who does not.
+//! Sentences of explanations: which changes would let a step start, and which runs are preempted or protected.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,10 +15,10 @@ use sluice_scheduler::{
 
 use super::shortened;
 
-/// Names of a list that are written out.
+/// Most names of a list that are written out.
 const MAX_NAMED: usize = 3;
 
-/// After "would start if".
+/// The end of a sentence that begins with "would start if".
 pub fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> String {
     let changes: Vec<String> = remedy
         .changes
@@ -67,7 +67,7 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
     }
 }
 
-/// Whom a step would stop, or why nobody is stopped for it.
+/// The sentence about the runs that a step would preempt, or why it would preempt none.
 pub fn preemption_status(request: &Request, inspection: &Inspection<'_>) -> String {
     match &inspection.preemption {
         PreemptionStatus::InProgress => String::from("its victims are stopping"),
@@ -108,7 +108,7 @@ fn no_preemption(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -
     sentence
 }
 
-/// Number of runs are spared for which reason.
+/// The number of protected runs by reason.
 fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for holder in holders {
@@ -122,7 +122,7 @@ fn counted(request: &Request, holders: &[Holder<'_>]) -> Vec<String> {
     counts.map(|(why, n)| format!("{n} {why}")).collect()
 }
 
-/// After the name of a run: why it is spared.
+/// The reason why a run is protected, after its name.
 pub fn protection(request: &Request, why: Protected) -> String {
     match why {
         Protected::NotPreemptible => String::from("not preemptible"),
@@ -150,7 +150,7 @@ pub fn protection(request: &Request, why: Protected) -> String {
     }
 }
 
-/// What a run that is being stopped makes room for.
+/// The reason why a run is being stopped for another step.
 pub fn gives_way(by: &StepId, waits: bool) -> String {
     if waits {
         format!("it is preempted for `{by}`, which waits for its resources")
@@ -159,41 +159,41 @@ pub fn gives_way(by: &StepId, waits: bool) -> String {
     }
 }
 
-/// By whom a run could be preempted.
+/// The sentence about the subjects that could preempt a run.
 pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> Vec<String> {
     if !exposure.preemptible {
         return Vec::from([String::from(
             "no step may preempt it: it is not preemptible",
         )]);
     }
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     if !exposure.backfill.is_empty() {
         let waiters = exposure.backfill.iter().map(|id| format!("`{id}`"));
         let waiters = listed(waiters.collect());
-        said.push(format!(
+        sentences.push(format!(
             "it was started as backfill past {waiters}, which may preempt it at any time"
         ));
     }
     let borrows = !exposure.borrowed_from_gpus.is_empty();
     let is_above = !exposure.above_reserved.is_empty();
     if is_above {
-        said.push(beyond(subject, pool, exposure));
+        sentences.push(beyond(subject, pool, exposure));
     }
     if borrows {
-        said.push(borrowed_from_gpus(exposure));
+        sentences.push(borrowed_from_gpus(exposure));
     }
     if !is_above && !borrows {
-        said.push(format!(
+        sentences.push(format!(
             "`{subject}` is inside its reserved share of all that it holds: no step of another subject may preempt it"
         ));
     }
     if let Some(until) = exposure.protected_until.filter(|_| is_above || borrows) {
-        said.push(format!("not before {}: min_runtime", timestamp(until)));
+        sentences.push(format!("not before {}: min_runtime", timestamp(until)));
     }
-    said.push(format!(
+    sentences.push(format!(
         "a step of `{subject}` that is not preemptible and inside its reserved share may preempt it"
     ));
-    said
+    sentences
 }
 
 fn beyond(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_>) -> String {

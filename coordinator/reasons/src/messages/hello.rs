@@ -1,4 +1,4 @@
-//! Why a host that has a certificate is not let in, as text.
+//! Sentences about hosts with a certificate that are refused.
 
 use alloc::string::String;
 
@@ -9,10 +9,10 @@ use sluice_common::wire::PROTOCOL_VERSION;
 
 use super::SimilarPools;
 
-/// Why a host that has a certificate is not let in.
+/// The reason why a host with a certificate is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HelloRefusal {
-    /// The certificate opens nothing any more.
+    /// The certificate is no longer valid.
     #[error(
         "the access of node `{node}` was ended, or given to a host that joined later: to let this host in, `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
          --generation {wanted}` a certificate"
@@ -28,36 +28,36 @@ pub enum HelloRefusal {
          release on both"
     )]
     OtherProtocol {
-        /// The version that the agent speaks.
+        /// Protocol version of the agent.
         protocol: u32,
-        /// Of the agent.
+        /// Version of the agent.
         version: String,
     },
-    /// The pool is not there.
+    /// The pool does not exist.
     #[error("there is no pool `{pool}`{near}: {}", way_out(*by_certificate))]
     NoPool {
         pool: PoolName,
-        /// What may have been meant.
+        /// Similar names of pools.
         near: SimilarPools,
         /// Whether its certificate names the pool.
         by_certificate: bool,
     },
-    /// It obeys another cluster.
+    /// The host belongs to another cluster.
     #[error(
         "this host belongs to cluster `{theirs}` and this coordinator to `{ours}`: point the agent at its own cluster, or \
          move it here by emptying its `state_dir` while nothing runs on it"
     )]
     OtherCluster { theirs: ClusterId, ours: ClusterId },
-    /// It claims an epoch that cannot be.
+    /// The host claims an epoch that is impossible.
     #[error(
         "this host claims to have obeyed epoch {claimed}, which no coordinator can have reached: stop its agent, run \
          `sluice-agent forget-epoch` there, and start it again"
     )]
     ImpossibleEpoch {
-        /// What it claims.
+        /// The claimed epoch.
         claimed: u64,
     },
-    /// It claims a later epoch without a proof.
+    /// The host claims a later epoch without a proof.
     #[error(
         "this host claims to have obeyed epoch {claimed} without a proof, and this coordinator speaks with epoch {ours}: a \
          later epoch counts only with the seal of this cluster's `warrants.key`. If the claim is wrong, stop the agent, run \
@@ -66,11 +66,11 @@ pub enum HelloRefusal {
          {claimed}`"
     )]
     UnprovenEpoch {
-        /// What it claims.
+        /// The claimed epoch.
         claimed: u64,
         ours: u64,
     },
-    /// Another host of this name is linked.
+    /// Another host of this name is connected.
     #[error(
         "node `{node}` is linked already, from a host that was booted another time: give each host a name and a certificate \
          of its own, by joining this one anew; if it is the same host, which has just been booted, it is let in once its \
@@ -78,16 +78,16 @@ pub enum HelloRefusal {
     )]
     LinkedFromOtherBoot {
         node: NodeName,
-        /// Time for which a link is silent before another is let in.
+        /// Silence after which another host of this name is admitted.
         after: Span,
     },
-    /// Another agent of this machine is linked.
+    /// Another agent of this machine is connected.
     #[error(
         "node `{node}` is linked already, from another state directory on the same machine: one of the two is a copy; stop \
          the agent of the one that is too many, or join it anew with an empty `state_dir` and a name of its own"
     )]
     LinkedFromOtherDirectory { node: NodeName },
-    /// What runs on another machine of this name may run still.
+    /// Steps on another machine of this name may still be running.
     #[error(
         "node `{node}` is known from another machine, whose steps may still run: if this one is a copy of its disk, join it \
          anew with an empty `state_dir` and a name of its own; if it replaces that machine, it is let in by itself once that \
@@ -95,7 +95,7 @@ pub enum HelloRefusal {
     )]
     OtherMachine {
         node: NodeName,
-        /// Time for which a node is silent before it counts as lost.
+        /// Silence after which a node is lost.
         lost_after: Span,
     },
 }

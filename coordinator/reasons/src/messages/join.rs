@@ -1,11 +1,11 @@
-//! Why a host that shows the secret of a join token is not let in, as text.
+//! Sentences about hosts that are refused although they show the secret of a join token.
 
 use sluice_common::id::{JoinTokenId, NodeName, PoolName};
 use sluice_common::time::Span;
 
 use super::SimilarPools;
 
-/// Why a host that shows the secret of a join token is not let in.
+/// The reason why a host that shows the secret of a join token is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinRefusal {
     /// No token has this secret.
@@ -13,51 +13,51 @@ pub enum JoinRefusal {
         "no join token has this secret: make one with `sluice token create`, and paste its line whole"
     )]
     Unknown,
-    /// The time is over.
+    /// The token has expired.
     #[error("join token `{token}` expired {ago} ago: make another with `sluice token create`")]
     Expired {
         token: JoinTokenId,
-        /// How long ago.
+        /// Time since then.
         ago: Span,
     },
-    /// It has let in as many hosts as it may.
+    /// The token has admitted as many hosts as it may.
     #[error(
         "join token `{token}` is used up, it was for {uses}: make another with `sluice token create`"
     )]
     UsedUp { token: JoinTokenId, uses: u32 },
-    /// An admin has taken it back.
+    /// An admin has revoked the token.
     #[error("join token `{token}` was revoked: ask whoever gave it to you")]
     Revoked { token: JoinTokenId },
-    /// It is for another node.
+    /// The token is for another node.
     #[error(
         "join token `{token}` is for node `{only}` alone and this host calls itself `{node}`: set `node` in agent.toml, or make \
          a token for it"
     )]
     OtherNode {
         token: JoinTokenId,
-        /// For whom it is.
+        /// The node of the token.
         only: NodeName,
-        /// Who wants in.
+        /// The name of the host.
         node: NodeName,
     },
-    /// It is for another pool.
+    /// The token is for another pool.
     #[error(
         "join token `{token}` is for pool `{only}` and the agent's config says pool `{pool}`: leave `pool` out of agent.toml, or \
          make a token by `sluice token create --pool {pool}`"
     )]
     OtherPool {
         token: JoinTokenId,
-        /// For which it is.
+        /// The pool of the token.
         only: PoolName,
-        /// Which the config names.
+        /// The pool in the config.
         pool: PoolName,
     },
-    /// A host has this name.
+    /// The name is taken by another host.
     #[error(
         "node `{node}` exists already: give this host another name (`node` in agent.toml); if it is the same host, `sluice token create --node {node}` makes a token that admits it again"
     )]
     NodeTaken { node: NodeName },
-    /// The access that this use had given was ended.
+    /// The access that this use of the token gave was ended.
     #[error(
         "the access of node `{node}` was ended since it joined with this token: make another with `sluice token create`"
     )]
@@ -68,16 +68,16 @@ pub enum JoinRefusal {
          `sluice token create --pool POOL`"
     )]
     NoPool { token: JoinTokenId, pool: PoolName },
-    /// It leaves the pool to the host, and there is none of that name.
+    /// The token leaves the pool to the host, and there is no pool of that name.
     #[error(
         "join token `{token}` leaves the pool to the host, and there is no pool `{pool}`{near}: set `pool` in agent.toml, or \
          make a token by `sluice token create --pool POOL`"
     )]
     NoSuchPool {
         token: JoinTokenId,
-        /// What the host wants.
+        /// The pool in the config.
         pool: PoolName,
-        /// What it may have meant.
+        /// Similar names of pools.
         near: SimilarPools,
     },
 }

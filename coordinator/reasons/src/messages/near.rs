@@ -1,4 +1,4 @@
-//! What may have been meant by the name of a pool that is not there.
+//! Suggestions for the name of a pool that does not exist.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::PoolName;
 use sluice_common::nearest::nearest;
 
-/// What may have been meant by the name of a pool that is not there.
+/// Suggestions for the name of a pool that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SimilarPools {
-    /// A pool has a name that is near.
+    /// The pool with a similar name.
     Near(PoolName),
-    /// No name is near: those that there are.
+    /// All pools, because no name is similar.
     Among(Vec<PoolName>),
 }
 
 impl SimilarPools {
-    /// Of these pools.
+    /// Finds suggestions among these pools.
     pub fn to<'a>(wanted: &PoolName, pools: impl Iterator<Item = &'a PoolName> + Clone) -> Self {
         let near = nearest(wanted.as_str(), pools.clone().map(PoolName::as_str));
         let near = near.and_then(|near| pools.clone().find(|pool| pool.as_str() == near));

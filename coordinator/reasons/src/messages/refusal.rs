@@ -1,4 +1,4 @@
-//! Why a call was not carried out, as text for whoever called.
+//! Sentences about refused calls, for the caller.
 
 mod in_use;
 mod parts;
@@ -21,17 +21,17 @@ use parts::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
 };
 
-/// What is bounded of a subject's steps that are not over.
+/// A bound of a subject's live steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueBound {
-    /// How many there are.
+    /// Number of steps.
     Steps,
-    /// What they take in the store.
+    /// Bytes in the store.
     Bytes,
 }
 
 impl QueueBound {
-    /// The key of the coordinator's config that says how much it is.
+    /// The key of the coordinator's config that sets the bound.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Steps => "max_queued_steps",
@@ -40,19 +40,18 @@ impl QueueBound {
     }
 }
 
-/// How a subject would go beyond it.
+/// A submit that would exceed a bound of its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueFull {
     pub subject: Subject,
     pub bound: QueueBound,
     pub has: u64,
-    /// What would be added.
+    /// The amount that would be added.
     pub asked: u64,
-    /// The most that it may have.
     pub limit: u64,
 }
 
-/// Why a call was not carried out. Nothing of it was.
+/// The reason why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No step has this id.
@@ -61,7 +60,7 @@ pub enum Refusal {
     /// No pool has this name.
     #[error("there is no pool `{pool}`: `sluice get pools` lists those that there are")]
     UnknownPool { pool: PoolName },
-    /// The subject is not bound to the pool.
+    /// The subject has no policy in the pool.
     #[error("subject `{subject}` has no policy in pool `{pool}`")]
     UnknownPolicy { pool: PoolName, subject: Subject },
     /// The pool cannot keep this policy.
@@ -71,7 +70,7 @@ pub enum Refusal {
         subject: Subject,
         why: PolicyError,
     },
-    /// It was changed since whoever asks has looked.
+    /// The object was changed since the caller read it.
     #[error(
         "{what} {}, and the change expects that it {}: read it again, and change the current version",
         standing(*version),
@@ -79,34 +78,34 @@ pub enum Refusal {
     )]
     VersionConflict {
         what: String,
-        /// The version that was expected; 0 is that it is not there.
+        /// The expected version; 0 means that the object does not exist.
         expected: u64,
-        /// The version that it has; 0 is that it is not there.
+        /// The current version; 0 means that the object does not exist.
         version: u64,
     },
-    /// Two changes of one call are of one thing.
+    /// Two changes of one call are about the same object.
     #[error("{what} is listed twice: remove one")]
     Twice {
         what: String,
-        /// The place of the first.
+        /// Index of the first change.
         first: usize,
     },
-    /// A caller uses what a change takes away.
+    /// Steps or documents use what a change takes away.
     #[error("{}", in_use(uses))]
     InUse {
-        /// Who, and what of.
+        /// The users, and what they use.
         uses: Vec<Use>,
     },
     /// The node has no such GPU.
     #[error("node `{node}` has no GPU `{gpu}`: {}", gpus_of(known))]
     UnknownGpu {
         node: NodeName,
-        /// As it was named.
+        /// The GPU as the caller named it.
         gpu: String,
-        /// The UUIDs of those that it has, by index.
+        /// The UUIDs of the node's GPUs, by index.
         known: Vec<String>,
     },
-    /// Hosts are in the pool.
+    /// Nodes are in the pool.
     #[error(
         "{} in pool `{pool}`: move each to another pool by `sluice move node {} --pool POOL`, or forget it by \
          `sluice delete node {}` once its agent is stopped, and delete the pool then",
@@ -118,22 +117,22 @@ pub enum Refusal {
         pool: PoolName,
         nodes: Vec<NodeName>,
     },
-    /// The pool of nodes and steps that name none.
+    /// The pool is the default of nodes and steps that name none.
     #[error(
         "pool `{pool}` is the default of nodes and steps that name no pool, and cannot be deleted"
     )]
     PoolIsDefault { pool: PoolName },
-    /// The cluster's terms name a pool that would not be there.
+    /// The cluster's terms name a pool that would not exist.
     #[error(
         "pool `{pool}` is not there, and `{field}` of the cluster names it: name another there, or make it too"
     )]
     ClusterNamesPool { pool: PoolName, field: &'static str },
-    /// No document of assertions has this name.
+    /// No validation document has this name.
     #[error(
         "there is no validation `{validation}`: `sluice get validations` lists those that there are"
     )]
     UnknownValidation { validation: ValidationName },
-    /// A pool names a document of assertions that would not be there.
+    /// A pool names a validation document that would not exist.
     #[error(
         "validation `{validation}` is not there, and {}pool `{pool}` names it in `validations`: {}",
         of_platform(platform.as_ref()),
@@ -142,29 +141,29 @@ pub enum Refusal {
     PoolNamesValidation {
         validation: ValidationName,
         pool: PoolName,
-        /// The platform of it, if that names it.
+        /// The platform that names it; `None` if the pool does.
         platform: Option<PlatformName>,
-        /// What may have been meant.
+        /// A similar name.
         nearest: Option<String>,
     },
     /// No such platform is declared, and no host is of it.
     #[error("pool `{pool}` has no platform `{platform}`{}", declared(*named, known))]
     UnknownPlatform {
         pool: PoolName,
-        /// As it was named.
+        /// The platform as the caller named it.
         platform: PlatformName,
-        /// Those that the pool declares, or that its hosts are of.
+        /// The platforms that the pool declares or its hosts are of.
         known: Vec<PlatformName>,
         /// Whether it is the default of its pool.
         named: bool,
     },
-    /// A platform may not be called so.
+    /// The name is reserved and cannot be that of a platform.
     #[error("`{platform}` is reserved for steps that accept any platform: choose another name")]
     ReservedPlatform {
-        /// As it was called.
+        /// The reserved name.
         platform: PlatformName,
     },
-    /// The pool declares more platforms than it may.
+    /// The pool would declare too many platforms.
     #[error(
         "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the maximum: remove some"
     )]
@@ -172,12 +171,12 @@ pub enum Refusal {
     /// No template has this name.
     #[error("there is no template `{template}`: `sluice get templates` lists those that there are")]
     UnknownTemplate { template: TemplateName },
-    /// A pool names a template that would not be there.
+    /// A pool names a template that would not exist.
     #[error("there is no template `{template}`, and pool `{pool}` names it: {hint}")]
     PoolNamesTemplate {
         pool: PoolName,
         template: TemplateName,
-        /// The way out.
+        /// A hint about what to do.
         hint: String,
     },
     /// Another step has this id.
@@ -191,12 +190,8 @@ pub enum Refusal {
     },
     /// The step is in a terminal state.
     #[error("step `{step}` is {state}: it is over, submit it again to run it again")]
-    StepOver {
-        step: StepId,
-        /// Where it is.
-        state: StepState,
-    },
-    /// The pool takes no new steps, and the step may run in no other.
+    StepOver { step: StepId, state: StepState },
+    /// The pool is in maintenance, and the step may run in no other.
     #[error(
         "pool `{pool}` is in maintenance and takes no new steps: {message}; submit it again when that is over{}",
         elsewhere(named)
@@ -215,36 +210,36 @@ pub enum Refusal {
     )]
     CannotSuspend {
         step: StepId,
-        /// On how many.
+        /// Number of hosts.
         hosts: u32,
     },
     /// No node has this name.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
     UnknownNode { node: NodeName },
-    /// A node that is linked is not deleted by a slip.
+    /// The node is connected, so it is not deleted by accident.
     #[error(
         "node `{node}` is linked: `sluice drain {node} --wait`, stop its agent, and delete it when it is away; or end its \
          access at once with `sluice revoke node {node}`, or with `--force` here"
     )]
     NodeLinked { node: NodeName },
-    /// A node that is away may still run something.
+    /// The node is away and may still run something.
     #[error(
         "node `{node}` is away and may still run {}: wait until it is declared lost and they restart elsewhere, or delete it as soon as it is lost with `--force`",
         named(steps)
     )]
     NodeHoldsSteps {
         node: NodeName,
-        /// What it holds.
+        /// The steps that it holds.
         steps: Vec<StepId>,
     },
-    /// A GPU that failed is to be checked, and its node is away.
+    /// The GPU must be checked, and its node is away.
     #[error(
         "node `{node}` is away, so nothing can check whether GPU `{gpu}`, which it calls unfit, still fails: retry when \
          `sluice get nodes` shows it linked"
     )]
     CannotLookAtGpu {
         node: NodeName,
-        /// As it was asked for.
+        /// The GPU as the caller named it.
         gpu: String,
     },
     /// No token has this id.
@@ -252,33 +247,33 @@ pub enum Refusal {
         "there is no join token `{token}`: `sluice token list` shows those that are remembered"
     )]
     UnknownJoinToken { token: JoinTokenId },
-    /// As many tokens are open as may be.
+    /// The maximum of open tokens is reached.
     #[error(
         "{limit} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
     )]
     TooManyJoinTokens { limit: usize },
-    /// A node has more labels than one may have.
+    /// The node would have too many labels.
     #[error(
         "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"
     )]
     TooManyLabels {
         node: NodeName,
-        /// How many it would have.
+        /// Number of labels that it would have.
         count: usize,
-        /// How many it may have.
+        /// Most labels that it may have.
         limit: usize,
     },
     /// No role has this name.
     #[error("there is no role `{role}`: `sluice get roles` lists those that there are")]
     UnknownRole { role: RoleName },
-    /// The role is always there, as it is.
+    /// The role is built in and cannot be changed.
     #[error("role `{role}` is built in, as are all that begin with `pool-`: choose another name")]
     ReservedRole { role: RoleName },
-    /// A caller has the role.
+    /// The role is in use.
     #[error("role `{role}` is granted by {by}: remove it there first")]
     RoleInUse {
         role: RoleName,
-        /// Who gives it.
+        /// The token or binding that gives it.
         by: String,
     },
     /// No binding has this name.
@@ -292,13 +287,13 @@ pub enum Refusal {
         "there is an API token `{token}` already: choose another name, or revoke it with `sluice delete api-token {token}`"
     )]
     ApiTokenExists { token: TokenName },
-    /// There are as many API tokens as there may be.
+    /// The maximum of API tokens is reached.
     #[error("there are {limit} API tokens, the maximum: delete unused ones")]
     TooManyApiTokens { limit: usize },
-    /// A subject would have more that is not over than it may.
+    /// The submit would exceed a bound of its subject's live steps.
     #[error("{}", queue_full(_0))]
     QueueFull(QueueFull),
-    /// There is no recovery to be ended.
+    /// No recovery is under way.
     #[error("the coordinator is not recovering: queued steps may start")]
     NotRecovering,
 }

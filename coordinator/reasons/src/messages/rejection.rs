@@ -1,4 +1,4 @@
-//! Why a step can never be granted, as text, with the numbers.
+//! Sentences about steps that can never be granted, with the numbers.
 
 mod breach;
 pub(super) mod hosts;
@@ -19,7 +19,7 @@ use crate::Cause;
 use crate::rejection::{AmountBound, Exclusion, Rejection};
 
 impl Rejection {
-    /// What people and programs read.
+    /// The code, the sentence and the details.
     pub fn to_reason(&self) -> Reason {
         let of = |message: String| Reason::new(self.code(), message);
         let reason = match self {
@@ -63,7 +63,7 @@ impl Rejection {
 }
 
 impl Exclusion {
-    /// What people read.
+    /// The sentence for people.
     pub fn message(&self, pool: &PoolName) -> String {
         match self {
             Exclusion::MadeAfter => format!(
@@ -92,7 +92,7 @@ pub(super) fn rejected(first: &Rejection, elsewhere: &[Rejection]) -> Reason {
 }
 
 impl Cause {
-    /// Of a step that was rejected: each pool that refused it, and why.
+    /// The pools that rejected a step, each with the sentence.
     pub fn refusals(&self) -> Vec<(String, String)> {
         let reason = self.to_reason();
         let text = |detail: &Detail| match detail {
@@ -110,12 +110,12 @@ impl Cause {
 }
 
 fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {
-    let (place, pool, whose) = match named {
+    let (place, pool, owner) = match named {
         Some(pool) => (format!("pool `{pool}`"), pool.as_str(), "the pool"),
         None => (String::from("any pool"), "POOL", "a pool"),
     };
     format!(
-        "`{subject}` has no policy in {place}: an admin of {whose} can create one with `echo '{{kind: policy, pool: {pool}, \
+        "`{subject}` has no policy in {place}: an admin of {owner} can create one with `echo '{{kind: policy, pool: {pool}, \
          subject: {subject}}}' | sluice apply -f -`"
     )
 }

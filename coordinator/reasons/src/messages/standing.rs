@@ -1,4 +1,4 @@
-//! Why a step is in its state now, as text.
+//! Sentences about the current state of a step.
 
 use alloc::format;
 
@@ -7,8 +7,8 @@ use sluice_common::reason::Reason;
 use crate::standing::{HostBlock, HostBlockCause, StepReason};
 
 impl StepReason {
-    /// What people and programs read. Of a step that waits again after an attempt, the code says why that attempt is
-    /// over, and the message and the detail `waiting` say for what it waits.
+    /// The code, the sentence and the details. For a step that was requeued, the code tells why its earlier attempt
+    /// ended, and the message and the detail `waiting` tell what it waits for.
     pub fn to_reason(&self) -> Reason {
         match self {
             StepReason::Recorded {

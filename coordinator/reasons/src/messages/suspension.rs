@@ -1,4 +1,4 @@
-//! What stood in the way of freezing a step, or of bringing it back, as text.
+//! Sentences about obstacles to freezing or resuming a step.
 
 use alloc::format;
 use alloc::string::String;

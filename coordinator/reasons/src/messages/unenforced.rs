@@ -1,4 +1,4 @@
-//! That hosts do not keep a step to an amount, as text.
+//! Sentences about amounts that hosts do not enforce.
 
 use core::fmt;
 
@@ -7,18 +7,18 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::Capability;
 use sluice_common::quantity::quantity;
 
-/// An amount to which nothing keeps a step on some of its hosts.
+/// An amount that some hosts of a step do not enforce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unenforced {
-    /// What such hosts lack.
+    /// The capability that such hosts lack.
     pub capability: Capability,
-    /// Of which key.
+    /// The resource key.
     pub key: &'static str,
-    /// How much the step asks for.
+    /// The amount that the step asks for.
     pub asked: u64,
-    /// On how many hosts it is, or may start.
+    /// Number of hosts on which it is, or may start.
     pub hosts: usize,
-    /// How many of them lack it.
+    /// Number of them that lack it.
     pub lacking: usize,
     /// The first of these.
     pub first: NodeName,

@@ -1,4 +1,4 @@
-//! What keeps a step from starting, as text.
+//! Sentences about what prevents a queued step from starting.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -18,11 +18,11 @@ use super::{quoted, shortened};
 use crate::rejection::{ForbiddingHosts, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
-/// How many of the nodes that are waited for are named.
+/// Most unreported nodes that a sentence names.
 const NAMED_NODES: usize = 5;
 
 impl Wait {
-    /// What people and programs read.
+    /// The code, the sentence and the details.
     pub fn to_reason(&self) -> Reason {
         let of = |message: String| Reason::new(self.code(), message);
         let in_pool = |pool: &PoolName, message| of(message).with("pool", pool.as_str());
@@ -226,7 +226,7 @@ fn with_closed(message: String, closed: &Option<ForbiddingHosts>) -> String {
     }
 }
 
-/// On how many hosts it must find room, and of which platforms.
+/// The number of hosts that the step needs, and their platforms.
 fn on(wanted: &HostDemand) -> String {
     let of = of_platforms(wanted);
     match wanted.hosts {

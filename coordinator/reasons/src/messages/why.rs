@@ -1,4 +1,4 @@
-//! Why a step came to where it is, as text.
+//! Sentences about the cause of a step's last change of state.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ use super::suspension::not_suspended;
 use crate::Cause;
 
 impl Cause {
-    /// What people and programs read: the code, a sentence, and the numbers and names in it.
+    /// The code, the sentence, and the numbers and names in it.
     pub fn to_reason(&self) -> Reason {
         let code = self.code();
         let of = |message: &str| Reason::new(code, message);
@@ -65,7 +65,7 @@ impl Cause {
     }
 }
 
-/// The host is named where it is one.
+/// Adds the host, if there is only one.
 fn of_all(reason: Reason, nodes: &[NodeName]) -> Reason {
     match nodes {
         [only] => reason.with("node", only.as_str()),
@@ -133,7 +133,7 @@ fn lost_track(node: &NodeName) -> String {
     )
 }
 
-/// What became of one part of a gang, for the whole.
+/// The sentence about one part of a gang, for the whole.
 fn of_rank(rank: u64, node: &NodeName, part: Reason) -> Reason {
     let message = format!("rank {rank} on `{node}`: {}", part.message);
     Reason { message, ..part }
@@ -141,7 +141,7 @@ fn of_rank(rank: u64, node: &NodeName, part: Reason) -> Reason {
         .with("node", node.as_str())
 }
 
-/// A failure that is tried again; `spent` counts this retry.
+/// The sentence about a failure that is retried; `spent` counts this retry.
 fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
     let message = format!("{}; this is retry {spent} of {allowed}", failure.message);
     Reason {

@@ -1,4 +1,4 @@
-//! What explanations say: what would let a step start, and who may preempt whom.
+//! Sentences of explanations: what would let a step start, and who may preempt whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 

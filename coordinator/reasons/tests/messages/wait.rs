@@ -1,4 +1,4 @@
-//! What keeps a step from starting.
+//! Sentences about what prevents a queued step from starting.
 
 use sluice_common::inventory::Capability;
 use sluice_common::state::NodeState;

@@ -34,7 +34,6 @@ pub enum BlockReason<'a> {
         key: &'a str,
         /// Amount that non-preemptible runs of the subject use.
         used: u64,
-        /// Reserved amount.
         reserved: u64,
     },
     /// No host that is large enough takes new work.
@@ -45,11 +44,7 @@ pub enum BlockReason<'a> {
     /// A request ahead of it is nominated on what it needs.
     BehindHead { behind: StepId },
     /// Too little of a declared resource is free.
-    PoolFull {
-        key: &'a str,
-        /// Free amount.
-        free: u64,
-    },
+    PoolFull { key: &'a str, free: u64 },
     /// Too little is free on the hosts that it may run on.
     HostsFull {
         /// The host that lacks least: the resource, the amount asked and the amount free. `None` if a gang finds some

@@ -8,7 +8,7 @@ use crate::model::pool::Pool;
 use crate::model::resources::HostResources;
 
 impl Pool {
-    /// What a run that holds `each` on a host borrows from its GPUs.
+    /// The resources that a run that holds `each` on a host borrows from its GPUs.
     pub(crate) fn borrowed_from_gpus(&self, host: &Host, each: HostResources) -> HostResources {
         if !host.has_gpus() {
             return HostResources::default();

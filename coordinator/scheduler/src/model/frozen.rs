@@ -29,7 +29,7 @@ pub struct FreezeState {
     /// Resources that the run holds now.
     held: Holdings,
     /// Resources that the run keeps while frozen.
-    kept: Holdings,
+    retained: Holdings,
 }
 
 /// Resources of one host as the host counts them and as the pool counts them.
@@ -46,7 +46,7 @@ pub struct Resumption {
     pub node: NodeName,
     pub(crate) gpus: GpuUuids,
     /// Resources that the run keeps meanwhile.
-    pub(crate) kept: Amounts,
+    pub(crate) retained: Amounts,
 }
 
 impl Holdings {
@@ -81,17 +81,17 @@ impl FreezeState {
         Box::new(Self {
             is_done: false,
             held: Holdings::whole(request).plus_memory(room_mb),
-            kept: Holdings::memory(request, room_mb),
+            retained: Holdings::memory(request, room_mb),
         })
     }
 
     /// A frozen run, with `moved_mb` of GPU memory moved to the host.
     pub fn frozen(request: &Request, moved_mb: u64) -> Box<Self> {
-        let kept = Holdings::memory(request, moved_mb);
+        let retained = Holdings::memory(request, moved_mb);
         Box::new(Self {
             is_done: true,
-            held: kept.clone(),
-            kept,
+            held: retained.clone(),
+            retained,
         })
     }
 }
@@ -109,6 +109,7 @@ impl Run {
         frozen.map_or(&self.request.demand, |frozen| &frozen.held.demand)
     }
 
+    /// Whether the run is frozen and has freed its GPUs.
     pub fn is_frozen(&self) -> bool {
         self.frozen.as_ref().is_some_and(|frozen| frozen.is_done)
     }
@@ -127,8 +128,8 @@ impl Run {
     pub(crate) fn releases(&self) -> (HostResources, Amounts) {
         match &self.frozen {
             Some(frozen) if !self.stopping && !frozen.is_done => (
-                frozen.held.each.less(frozen.kept.each),
-                frozen.held.demand.saturating_sub(&frozen.kept.demand),
+                frozen.held.each.less(frozen.retained.each),
+                frozen.held.demand.saturating_sub(&frozen.retained.demand),
             ),
             Some(_) | None => (self.each(), self.demand().clone()),
         }
@@ -136,10 +137,10 @@ impl Run {
 
     /// Resources that freezing the run would release.
     pub(crate) fn releases_when_frozen(&self) -> (HostResources, Amounts) {
-        let kept = Holdings::memory(&self.request, 0);
+        let retained = Holdings::memory(&self.request, 0);
         (
-            self.request.each.less(kept.each),
-            self.request.demand.saturating_sub(&kept.demand),
+            self.request.each.less(retained.each),
+            self.request.demand.saturating_sub(&retained.demand),
         )
     }
 
@@ -164,11 +165,11 @@ impl Run {
             attempt: attempt.clone(),
             gpus: self.gpus.get(&node).cloned().unwrap_or_default(),
             node,
-            kept: frozen.kept.demand.clone(),
+            retained: frozen.retained.demand.clone(),
         };
         Some(Request {
-            each: self.request.each.less(frozen.kept.each),
-            demand: self.request.demand.saturating_sub(&frozen.kept.demand),
+            each: self.request.each.less(frozen.retained.each),
+            demand: self.request.demand.saturating_sub(&frozen.retained.demand),
             pool: Some(self.pool.clone()),
             resumes: Some(Box::new(resumes)),
             ..self.request.clone()

@@ -40,6 +40,7 @@ pub enum Denial<'a> {
 }
 
 impl Guard {
+    /// Whether every host may hold the request.
     pub fn is_empty(&self) -> bool {
         self.forbidding.is_empty() && self.allowing.is_empty()
     }

@@ -13,7 +13,7 @@ pub struct Matching {
     assignments: Vec<Assignment>,
 }
 
-/// One request.
+/// One request with its assigned groups.
 #[derive(Clone, Debug)]
 struct Assignment {
     /// Kinds that it accepts.

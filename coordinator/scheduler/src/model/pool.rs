@@ -51,7 +51,7 @@ pub struct Pool {
     hosts: BTreeMap<NodeName, Host>,
     /// Sum of what all hosts have.
     detected: HostResources,
-    /// All hosts.
+    /// All hosts of the pool.
     pub(super) all: HostIndex,
     /// Hosts by platform.
     pub(super) by_platform: BTreeMap<PlatformName, HostIndex>,
@@ -135,6 +135,7 @@ impl Pool {
         Some((&account.used, &account.non_preemptible))
     }
 
+    /// Amounts that the runs of the pool hold.
     pub fn used(&self) -> &Amounts {
         &self.used
     }

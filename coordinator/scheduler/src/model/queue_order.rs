@@ -39,13 +39,13 @@ pub(crate) fn fits_share(
     used: &sluice_common::amount::Amounts,
 ) -> bool {
     // A frozen run counts as a whole: it is in share again if it would be when it started anew.
-    let kept = request.resumes.iter().flat_map(|it| it.kept.iter());
-    let kept = kept.filter(|(key, _)| request.demand.get(key.as_str()) == 0);
-    let kept = kept.map(|(key, _)| (key, 0));
+    let retained = request.resumes.iter().flat_map(|it| it.retained.iter());
+    let retained = retained.filter(|(key, _)| request.demand.get(key.as_str()) == 0);
+    let retained = retained.map(|(key, _)| (key, 0));
     let mut keys = request
         .demand
         .iter()
-        .chain(kept)
+        .chain(retained)
         .filter(|(key, _)| pool.is_metered(key.as_str()));
     keys.all(|(key, asked)| {
         let reserved = account.reserved(key.as_str());

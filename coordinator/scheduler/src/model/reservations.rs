@@ -272,7 +272,7 @@ impl Scheduler {
         let Some(pool) = self
             .pool_of_host
             .get(node)
-            .and_then(|home| self.pools.get(home))
+            .and_then(|pool| self.pools.get(pool))
         else {
             return [ReservedOnHost::default(), ReservedOnHost::default()];
         };

@@ -35,6 +35,7 @@ impl HostResources {
             .map_or(0, |(_, n)| n)
     }
 
+    /// Number of GPUs.
     pub const fn gpus(self) -> u64 {
         self.0[0]
     }

@@ -67,10 +67,12 @@ impl Scheduler {
         self.runs.iter()
     }
 
+    /// The queued request of a step.
     pub fn request(&self, step: &StepId) -> Option<&Request> {
         self.requests.get(step)
     }
 
+    /// The run of an attempt, while it holds resources.
     pub fn run(&self, attempt: &AttemptId) -> Option<&Run> {
         self.runs.get(attempt)
     }
@@ -190,6 +192,7 @@ impl Scheduler {
             .put_host(node, host);
     }
 
+    /// Removes a host from its pool.
     pub fn remove_host(&mut self, node: &NodeName) {
         self.take_host(node);
     }
@@ -204,13 +207,13 @@ impl Scheduler {
     }
 
     pub(crate) fn host(&self, node: &NodeName) -> Option<&Host> {
-        let home = self.pools.get(self.pool_of_host.get(node)?)?;
-        home.hosts().get(node)
+        let pool = self.pools.get(self.pool_of_host.get(node)?)?;
+        pool.hosts().get(node)
     }
 
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
-        if let Some(home) = self.pool_of_host_mut(node) {
-            home.change_host(node, change);
+        if let Some(pool) = self.pool_of_host_mut(node) {
+            pool.change_host(node, change);
         }
     }
 

@@ -34,7 +34,6 @@ pub enum Infeasible {
     ExceedsReserved {
         key: ResourceKey,
         asked: u64,
-        /// Reserved amount.
         reserved: u64,
     },
     /// The request is not preemptible, and on every host that is large enough it asks for more than its GPUs carry.
@@ -175,7 +174,7 @@ impl RequestInPool<'_> {
         Some(excess.unwrap_or(Infeasible::NoHostFits { hosts }))
     }
 
-    /// What it asks for beyond what its GPUs carry, if only that keeps it from enough hosts.
+    /// The excess over what the GPUs of the request carry, if only that keeps it from enough hosts.
     fn over_entitlement(&self) -> Option<Infeasible> {
         let hosts = self.host_index().by_capacity.covering(self.request.each);
         let hosts = hosts.filter(|(node, _)| self.is_allowed_on(node));

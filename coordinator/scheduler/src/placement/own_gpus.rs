@@ -21,11 +21,11 @@ impl Scheduler {
         let Some(run) = self.runs.get(attempt).filter(|_| wanted > 0) else {
             return 0;
         };
-        let home = self
+        let own_pool = self
             .pool_of_host
             .get(node)
             .and_then(|pool| self.pools.get(pool));
-        let Some(pool) = home.filter(|_| self.pool_of_host.get(node) == Some(&run.pool)) else {
+        let Some(pool) = own_pool.filter(|_| self.pool_of_host.get(node) == Some(&run.pool)) else {
             return 0;
         };
         let mut reservations = Reservations::default();
@@ -77,12 +77,12 @@ impl Scheduler {
     /// GPUs that frozen runs wait for and that a request for `wanted` GPUs of a host would get for lack of others.
     /// `None` if others are enough.
     pub(crate) fn awaited_gpus_to_grant(&self, node: &NodeName, wanted: u64) -> Option<GpuUuids> {
-        let home = self
+        let own_pool = self
             .pool_of_host
             .get(node)
             .and_then(|pool| self.pools.get(pool))?;
         // On hosts of several platforms it is not known which GPUs are free.
-        let host = home.hosts().get(node).filter(|host| !host.is_mixed())?;
+        let host = own_pool.hosts().get(node).filter(|host| !host.is_mixed())?;
         let runs = host.runs.iter().filter_map(|id| self.runs.get(id));
         let held = runs.filter_map(|run| run.gpus_on(node)).flatten();
         let taken: BTreeSet<&String> = held.chain(&host.unfit_gpus).collect();
@@ -100,11 +100,11 @@ impl Scheduler {
     /// GPUs of a host that frozen runs wait for, each with whether the run is nominated.
     pub fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
         let mut awaited = BTreeMap::new();
-        let home = self
+        let own_pool = self
             .pool_of_host
             .get(node)
             .and_then(|pool| self.pools.get(pool));
-        let runs = home.and_then(|pool| pool.hosts().get(node)).into_iter();
+        let runs = own_pool.and_then(|pool| pool.hosts().get(node)).into_iter();
         let runs = runs.flat_map(|host| &host.runs);
         for (id, run) in runs.filter_map(|id| Some((id, self.runs.get(id)?))) {
             if run.is_frozen() {
@@ -133,8 +133,8 @@ impl<'a> RequestInPool<'a> {
         if self.request.guards.is_empty() {
             return true;
         }
-        let home = self.scheduler.pool_of_host.get(node);
-        let guard = home.and_then(|pool| self.request.guards.get(pool));
+        let own_pool = self.scheduler.pool_of_host.get(node);
+        let guard = own_pool.and_then(|pool| self.request.guards.get(pool));
         let host = self.pool.hosts().get(node);
         let judged = guard.zip(host);
         judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(kind)))

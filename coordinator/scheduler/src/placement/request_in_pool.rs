@@ -274,7 +274,6 @@ impl ReservedForOthers {
         request.preemptible && !self.awaits_only_releasing
     }
 
-    /// All reservations.
     pub(crate) fn all(&self) -> &Reservations {
         self.soft
             .as_ref()

@@ -127,8 +127,8 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
             }
         }
     }
-    if let Some(around) = pool.backfill.get(&request.step) {
-        add_backfill(&mut found, in_pool, around, now);
+    if let Some(backfill) = pool.backfill.get(&request.step) {
+        add_backfill(&mut found, in_pool, backfill, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
     found
@@ -160,19 +160,19 @@ fn mark_left_over(found: &mut [Candidate<'_>], in_pool: RequestInPool<'_>, other
 fn add_backfill<'a>(
     found: &mut Vec<Candidate<'a>>,
     in_pool: RequestInPool<'a>,
-    around: &'a BTreeSet<AttemptId>,
+    backfill: &'a BTreeSet<AttemptId>,
     now: Time,
 ) {
     let RequestInPool {
         scheduler, pool, ..
     } = in_pool;
     for candidate in found.iter_mut() {
-        if candidate.rule == PreemptionRule::Excess && around.contains(candidate.id) {
+        if candidate.rule == PreemptionRule::Excess && backfill.contains(candidate.id) {
             candidate.rule = PreemptionRule::Backfill;
         }
     }
     let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
-    let others = around
+    let others = backfill
         .iter()
         .filter(|id| !known.contains(id))
         .filter_map(|id| Some((id, scheduler.run(id)?)))

@@ -26,12 +26,12 @@ const LOOK: usize = 128;
 pub(crate) struct AwaitedEnds {
     pub(crate) hosts: Vec<NodeName>,
     pub(crate) awaits: BTreeSet<AttemptId>,
-    pub(crate) units: ToComeFree,
+    pub(crate) units: AwaitedResources,
 }
 
-/// What runs hold of the resources that a request is short of: on its hosts, then in its pool.
+/// The resources that a request is short of and that runs hold: on its hosts, then in its pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ToComeFree {
+pub(crate) struct AwaitedResources {
     on_hosts: HostResources,
     of_pool: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) struct ToComeFree {
 /// GPUs, then thousandths of a core.
 type Main = (u64, u64);
 
-impl ToComeFree {
+impl AwaitedResources {
     /// The resources by which hosts are ranked.
     fn main(self) -> Main {
         (self.on_hosts.gpus(), self.on_hosts.mcpu())
@@ -60,7 +60,7 @@ type Named<'a> = (&'a AttemptId, &'a Run);
 pub(crate) fn await_ends(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
-    less_than: Option<ToComeFree>,
+    less_than: Option<AwaitedResources>,
 ) -> Option<AwaitedEnds> {
     let search = Search {
         in_pool,
@@ -73,7 +73,7 @@ pub(crate) fn await_ends(
     let mut ends = AwaitedEnds {
         hosts: Vec::new(),
         awaits: BTreeSet::new(),
-        units: ToComeFree::default(),
+        units: AwaitedResources::default(),
     };
     while ends.hosts.len() < in_pool.request.hosts as usize {
         let next = search.nearest_host(&what_if, &ends.hosts)?;
@@ -84,18 +84,18 @@ pub(crate) fn await_ends(
             .extend(next.runs.iter().map(|(id, _)| (*id).clone()));
         ends.hosts.push(next.host);
     }
-    ends.units = to_come_free(in_pool, reservations, &ends.hosts, &ends.awaits);
+    ends.units = awaited_resources(in_pool, reservations, &ends.hosts, &ends.awaits);
     Some(ends).filter(|ends| less_than.is_none_or(|most| ends.units < most))
 }
 
-/// What runs still have to free before a request starts on `hosts`. Two places are compared by this number alone, so a
-/// nomination that moves always awaits less than before.
-pub(crate) fn to_come_free(
+/// The resources that runs must free before a request starts on `hosts`. Two places are compared by this number alone,
+/// so a nomination that moves always awaits less than before.
+pub(crate) fn awaited_resources(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
     hosts: &[NodeName],
     awaits: &BTreeSet<AttemptId>,
-) -> ToComeFree {
+) -> AwaitedResources {
     let shortage = WhatIf::new(in_pool, reservations).shortage(hosts);
     let runs = awaits.iter();
     let runs = runs.filter_map(|id| Some((id, in_pool.scheduler.run(id)?)));
@@ -107,7 +107,7 @@ fn units_of<'a>(
     in_pool: RequestInPool<'_>,
     shortage: &Shortage<'_>,
     runs: impl Iterator<Item = Named<'a>>,
-) -> ToComeFree {
+) -> AwaitedResources {
     let sum = runs.map(|(id, run)| {
         let on_hosts = shortage
             .on_hosts()
@@ -117,24 +117,24 @@ fn units_of<'a>(
             back.where_missing(missing)
         });
         let of_pool = shortage.of_pool().map(|key| run.demand().get(key));
-        ToComeFree {
+        AwaitedResources {
             on_hosts: on_hosts.fold(HostResources::default(), HostResources::plus),
             of_pool: of_pool.fold(0, u64::saturating_add),
         }
     });
-    sum.fold(ToComeFree::default(), ToComeFree::plus)
+    sum.fold(AwaitedResources::default(), AwaitedResources::plus)
 }
 
 /// A host, and the runs that have to end before a request fits there.
-struct Near<'a> {
-    units: ToComeFree,
+struct HostEnds<'a> {
+    units: AwaitedResources,
     host: NodeName,
     runs: Vec<Named<'a>>,
 }
 
-impl Near<'_> {
+impl HostEnds<'_> {
     /// The least is best: few resources, then few runs, then young ones.
-    fn order(&self) -> (ToComeFree, usize, Reverse<Option<Time>>, &NodeName) {
+    fn order(&self) -> (AwaitedResources, usize, Reverse<Option<Time>>, &NodeName) {
         let start_times = self.runs.iter().map(|(_, run)| run.start_time());
         (
             self.units,
@@ -175,11 +175,11 @@ impl<'a> Search<'a> {
 
     /// The nearest host beside those that are chosen already. Hosts on which little is missing come first, so the search
     /// ends when no other host could be nearer.
-    fn nearest_host(&self, base: &WhatIf<'a>, chosen: &[NodeName]) -> Option<Near<'a>> {
-        let mut best: Option<Near<'a>> = None;
+    fn nearest_host(&self, base: &WhatIf<'a>, chosen: &[NodeName]) -> Option<HostEnds<'a>> {
+        let mut best: Option<HostEnds<'a>> = None;
         let others = self.hosts().filter(|(node, _)| !chosen.contains(node));
         for (looked_at, (node, missing)) in others.enumerate() {
-            let is_done = |best: &Near<'_>| missing >= best.units.main() || looked_at >= LOOK;
+            let is_done = |best: &HostEnds<'_>| missing >= best.units.main() || looked_at >= LOOK;
             if best.as_ref().is_some_and(is_done) {
                 break;
             }
@@ -195,7 +195,7 @@ impl<'a> Search<'a> {
     }
 
     /// The smallest set of runs that must end before the request fits on `hosts`, of which `node` is the last.
-    fn near(&self, base: &WhatIf<'a>, node: &NodeName, hosts: &[NodeName]) -> Option<Near<'a>> {
+    fn near(&self, base: &WhatIf<'a>, node: &NodeName, hosts: &[NodeName]) -> Option<HostEnds<'a>> {
         let in_pool = self.in_pool;
         let shortage = base.shortage(hosts);
         let here = self.youngest_first(&in_pool.pool.hosts().get(node)?.runs);
@@ -207,7 +207,7 @@ impl<'a> Search<'a> {
             let runs = self.runs_to_end(base.clone(), hosts, runs)?;
             let units = units_of(in_pool, &shortage, runs.iter().copied());
             let host = node.clone();
-            Some(Near { units, host, runs })
+            Some(HostEnds { units, host, runs })
         });
         near.min_by(|a, b| a.order().cmp(&b.order()))
     }

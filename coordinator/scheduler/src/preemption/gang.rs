@@ -29,7 +29,7 @@ pub(crate) fn cheapest_hosts<'a, 'c>(
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
     let wanted = in_pool.request.hosts as usize;
-    let mut search = Search {
+    let mut search = HostSetSearch {
         in_pool,
         base,
         index,
@@ -48,7 +48,7 @@ struct PricedHost<'a, 'c> {
     offer: Offer<'a, 'c>,
 }
 
-struct Search<'s, 'a, 'c> {
+struct HostSetSearch<'s, 'a, 'c> {
     in_pool: RequestInPool<'a>,
     base: &'s WhatIf<'a>,
     index: &'s CandidateIndex<'a, 'c>,
@@ -59,7 +59,7 @@ struct Search<'s, 'a, 'c> {
     tries: usize,
 }
 
-impl<'a, 'c> Search<'_, 'a, 'c> {
+impl<'a, 'c> HostSetSearch<'_, 'a, 'c> {
     /// All hosts worth trying, each by itself, cheapest first: those with candidates or with runs that are being
     /// released, and as many free hosts as the gang could use.
     fn alone(&self) -> Vec<PricedHost<'a, 'c>> {

@@ -418,7 +418,7 @@ impl Shortage<'_> {
         self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
     }
 
-    /// What is missing on each host that is too full.
+    /// The missing resources on each host that is too full.
     pub(crate) fn on_hosts(&self) -> impl Iterator<Item = (&NodeName, HostResources)> {
         self.hosts.iter().map(|(node, missing)| (node, *missing))
     }

@@ -9,22 +9,17 @@ use crate::model::request::Request;
 use crate::model::resources::HostResources;
 use crate::remedy::dry_run::DryRun;
 
-/// One change.
+/// A change that could let a request start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// More of a resource becomes free on a host, or the host gets more.
     FreeOnHost {
         node: NodeName,
         key: &'static str,
-        /// Additional amount.
         more: u64,
     },
     /// More of a declared resource becomes free in the pool, or more is declared.
-    FreeInPool {
-        key: ResourceKey,
-        /// Additional amount.
-        more: u64,
-    },
+    FreeInPool { key: ResourceKey, more: u64 },
     /// A host takes new work again.
     MakeSchedulable { node: NodeName },
     /// The subject's limit is raised.

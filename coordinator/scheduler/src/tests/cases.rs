@@ -559,7 +559,7 @@ fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
     let held = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
     submit(&mut harness, &submission("a", &[(GPU, 2)], true));
     submit(&mut harness, &submission("a", &[(GPU, 2)], true));
-    let around = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
+    let backfill = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
     for host in [0, 1] {
         harness.lose_host(&node(host));
         settle(&mut harness);
@@ -568,7 +568,7 @@ fn one_that_may_take_back_waits_behind_the_first_of_its_kind() {
     let held = runs.iter().find(|id| id.step == held);
     harness.finish(held.expect("its host is left"));
     settle(&mut harness);
-    assert_eq!(running(&harness), [other, around], "{}", harness.history);
+    assert_eq!(running(&harness), [other, backfill], "{}", harness.history);
 }
 
 /// One run is on two hosts of the place, and what it frees was counted on the first of them alone when the place was

@@ -88,7 +88,7 @@ impl JudgedRequest {
 pub(super) struct JudgedPool {
     pub(super) declared: BTreeMap<usize, u64>,
     pub(super) min_runtime: u64,
-    /// `gpu_hosts: open`.
+    /// Whether the pool has `gpu_hosts: open`.
     pub(super) open_gpu_hosts: bool,
     /// `priority_preemption: off`.
     pub(super) no_priority_preemption: bool,

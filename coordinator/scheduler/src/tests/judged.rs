@@ -185,15 +185,15 @@ fn event() -> impl Strategy<Value = ScenarioEvent> {
     ]
 }
 
-fn world() -> impl Strategy<Value = Scenario> {
-    with_platforms(world_of_one_platform())
+fn scenario() -> impl Strategy<Value = Scenario> {
+    with_platforms(scenario_of_one_platform())
 }
 
-fn tight_world() -> impl Strategy<Value = Scenario> {
+fn tight_scenario() -> impl Strategy<Value = Scenario> {
     with_platforms(tight_world_of_one_platform())
 }
 
-fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
+fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
     let kinds = prop_oneof![
         1 => prop::collection::vec(Just(0usize), 4),
         1 => prop::collection::vec(0usize..2, 4),
@@ -212,21 +212,21 @@ fn with_platforms(world: impl Strategy<Value = Scenario>) -> impl Strategy<Value
         prop::bool::weighted(0.1),
     );
     // Drawn last, so that older seeds still make the same scenarios.
-    (world, platforms).prop_map(
-        |(world, (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption))| {
+    (scenario, platforms).prop_map(
+        |(scenario, (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption))| {
             Scenario {
                 kinds,
                 requested_platforms,
                 both,
                 open_gpu_hosts,
                 no_priority_preemption,
-                ..world
+                ..scenario
             }
         },
     )
 }
 
-fn world_of_one_platform() -> impl Strategy<Value = Scenario> {
+fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
     let host = (0usize..2, 0u64..6, 2u64..6, 4u64..16).prop_map(|(pool, gpus, cores, mem)| {
         (
             pool,
@@ -323,58 +323,70 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
 }
 
 /// A scenario whose policies name memory, which a frozen run keeps.
-fn world_that_counts_memory() -> impl Strategy<Value = Scenario> {
+fn scenario_that_counts_memory() -> impl Strategy<Value = Scenario> {
     let share = (0u64..8, prop::option::of(0u64..6));
     let shares = prop::collection::vec(prop::option::weighted(0.6, share), 2 * SUBJECTS);
-    let world = prop_oneof![1 => world().boxed(), 2 => tight_world().boxed()];
-    (world, shares).prop_map(|(mut world, shares)| {
-        for (binding, share) in world.bindings.iter_mut().zip(shares) {
+    let scenario = prop_oneof![1 => scenario().boxed(), 2 => tight_scenario().boxed()];
+    (scenario, shares).prop_map(|(mut scenario, shares)| {
+        for (binding, share) in scenario.bindings.iter_mut().zip(shares) {
             if let (Some((_, reserved, limit)), Some((share, above))) = (binding, share) {
                 reserved.push((MEM, share));
                 limit.extend(above.map(|above| (MEM, share + above)));
             }
         }
-        world
+        scenario
     })
 }
 
-fn pool(n: usize, world: &Scenario) -> PoolName {
-    PoolName::new(format!("p{}", n % world.pools.len())).unwrap()
+fn pool(n: usize, scenario: &Scenario) -> PoolName {
+    PoolName::new(format!("p{}", n % scenario.pools.len())).unwrap()
 }
 
-fn node(n: usize, world: &Scenario) -> NodeName {
-    NodeName::new(format!("n{}", n % world.hosts.len())).unwrap()
+fn node(n: usize, scenario: &Scenario) -> NodeName {
+    NodeName::new(format!("n{}", n % scenario.hosts.len())).unwrap()
 }
 
 fn subject(n: usize) -> Subject {
     Subject::new(format!("s{n}")).unwrap()
 }
 
-fn set_up(world: &Scenario) -> SchedulerHarness {
-    let mut harness = SchedulerHarness::new(world.slow);
-    for (n, (declared, min_runtime)) in world.pools.iter().enumerate() {
+fn set_up(scenario: &Scenario) -> SchedulerHarness {
+    let mut harness = SchedulerHarness::new(scenario.slow);
+    for (n, (declared, min_runtime)) in scenario.pools.iter().enumerate() {
         harness.put_pool(
-            &pool(n, world),
+            &pool(n, scenario),
             declared,
             *min_runtime,
-            world.open_gpu_hosts,
-            world.no_priority_preemption,
+            scenario.open_gpu_hosts,
+            scenario.no_priority_preemption,
         );
     }
-    for (n, (home, has)) in world.hosts.iter().enumerate() {
-        let kind = match world.both[n] {
+    for (n, (own_pool, has)) in scenario.hosts.iter().enumerate() {
+        let kind = match scenario.both[n] {
             true => [platform(0), platform(1)].into(),
-            false => [platform(world.kinds[n])].into(),
+            false => [platform(scenario.kinds[n])].into(),
         };
-        harness.put_host_of(&node(n, world), &pool(*home, world), *has, true, &kind);
+        harness.put_host_of(
+            &node(n, scenario),
+            &pool(*own_pool, scenario),
+            *has,
+            true,
+            &kind,
+        );
     }
-    for (n, binding) in world.bindings.iter().enumerate() {
-        let home = n / SUBJECTS;
+    for (n, binding) in scenario.bindings.iter().enumerate() {
+        let own_pool = n / SUBJECTS;
         if let Some((priority, reserved, limit)) =
-            binding.as_ref().filter(|_| home < world.pools.len())
+            binding.as_ref().filter(|_| own_pool < scenario.pools.len())
         {
             let subject = subject(n % SUBJECTS);
-            harness.put_policy(&pool(home, world), &subject, *priority, reserved, limit);
+            harness.put_policy(
+                &pool(own_pool, scenario),
+                &subject,
+                *priority,
+                reserved,
+                limit,
+            );
         }
     }
     harness
@@ -389,7 +401,7 @@ fn play(
     harness: &mut SchedulerHarness,
     at: usize,
     event: &ScenarioEvent,
-    world: &Scenario,
+    scenario: &Scenario,
 ) -> Result<(), RuleViolation> {
     match event {
         ScenarioEvent::Submit {
@@ -407,9 +419,9 @@ fn play(
                 nodes: *nodes,
                 priority: *priority,
                 preemptible: *preemptible,
-                pool: pool.map(|n| self::pool(n, world)),
+                pool: pool.map(|n| self::pool(n, scenario)),
                 suspends: *suspends,
-                platforms: REQUESTED_PLATFORMS[world.requested_platforms[at]]
+                platforms: REQUESTED_PLATFORMS[scenario.requested_platforms[at]]
                     .iter()
                     .copied()
                     .map(platform)
@@ -443,37 +455,37 @@ fn play(
                 harness.fail_freeze(&id);
             }
         }
-        ScenarioEvent::Lose(n) => harness.lose_host(&node(*n, world)),
-        ScenarioEvent::Open(n, open) => harness.open(&node(*n, world), *open),
+        ScenarioEvent::Lose(n) => harness.lose_host(&node(*n, scenario)),
+        ScenarioEvent::Open(n, open) => harness.open(&node(*n, scenario), *open),
         ScenarioEvent::Pass(millis) => harness.pass(*millis)?,
         ScenarioEvent::PutPool(n, (declared, min_runtime)) => {
             harness.put_pool(
-                &pool(*n, world),
+                &pool(*n, scenario),
                 declared,
                 *min_runtime,
-                world.open_gpu_hosts,
-                world.no_priority_preemption,
+                scenario.open_gpu_hosts,
+                scenario.no_priority_preemption,
             );
         }
         ScenarioEvent::PutPolicy(n, subject, (priority, reserved, limit)) => {
             let subject = self::subject(*subject);
-            harness.put_policy(&pool(*n, world), &subject, *priority, reserved, limit);
+            harness.put_policy(&pool(*n, scenario), &subject, *priority, reserved, limit);
         }
         ScenarioEvent::RemovePolicy(n, subject) => {
-            harness.remove_policy(&pool(*n, world), &self::subject(*subject));
+            harness.remove_policy(&pool(*n, scenario), &self::subject(*subject));
         }
     }
     Ok(())
 }
 
 /// Plays a scenario; returns its history, or what went wrong and when.
-fn run(world: &Scenario) -> Result<String, String> {
-    let mut harness = set_up(world);
-    for (n, event) in world.events.iter().enumerate() {
-        let played = play(&mut harness, n, event, world).and_then(|()| harness.settle());
+fn run(scenario: &Scenario) -> Result<String, String> {
+    let mut harness = set_up(scenario);
+    for (n, event) in scenario.events.iter().enumerate() {
+        let played = play(&mut harness, n, event, scenario).and_then(|()| harness.settle());
         played.map_err(|RuleViolation { rule, what }| {
             let history = &harness.history;
-            format!("{rule} after event {n}: {what}\nof {world:?}\nwith {history}")
+            format!("{rule} after event {n}: {what}\nof {scenario:?}\nwith {history}")
         })?;
         let rebuilt = harness.rebuilt();
         assert_eq!(
@@ -486,7 +498,7 @@ fn run(world: &Scenario) -> Result<String, String> {
 
 /// The same scenarios in each build, so that a failure shows what a change did; more by hand.
 fn config() -> ProptestConfig {
-    let by_hand = std::env::var_os("SLUICE_MARKET_CASES").is_some();
+    let by_hand = std::env::var_os("SLUICE_SCHEDULER_CASES").is_some();
     ProptestConfig {
         max_shrink_iters: 20_000,
         rng_seed: if by_hand {
@@ -503,31 +515,31 @@ proptest! {
     #![proptest_config(config())]
     /// Every decision is lawful, the final state holds, and the same scenario leads to the same decisions.
     #[test]
-    fn every_decision_is_lawful(world in world()) {
-        let history = run(&world);
+    fn every_decision_is_lawful(scenario in scenario()) {
+        let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
-        prop_assert_eq!(&history, &run(&world));
+        prop_assert_eq!(&history, &run(&scenario));
     }
 
     /// The same with many frozen runs.
     #[test]
-    fn every_decision_is_lawful_where_many_are_frozen(world in tight_world()) {
-        let history = run(&world);
+    fn every_decision_is_lawful_where_many_are_frozen(scenario in tight_scenario()) {
+        let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
-        prop_assert_eq!(&history, &run(&world));
+        prop_assert_eq!(&history, &run(&scenario));
     }
 
     /// The same with memory reserved and limited.
     #[test]
-    fn every_decision_is_lawful_where_memory_counts(world in world_that_counts_memory()) {
-        let history = run(&world);
+    fn every_decision_is_lawful_where_memory_counts(scenario in scenario_that_counts_memory()) {
+        let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
-        prop_assert_eq!(&history, &run(&world));
+        prop_assert_eq!(&history, &run(&scenario));
     }
 }
 
-/// More by hand: `SLUICE_MARKET_CASES=100000`.
+/// More by hand: `SLUICE_SCHEDULER_CASES=100000`.
 fn cases() -> u32 {
-    let given = std::env::var("SLUICE_MARKET_CASES");
+    let given = std::env::var("SLUICE_SCHEDULER_CASES");
     given.ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }

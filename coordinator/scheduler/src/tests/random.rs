@@ -12,7 +12,7 @@ use super::harness::{SchedulerHarness, Submission};
 use super::judge::{GPU, JudgedAmounts, LIC, MCPU};
 
 #[derive(Clone, Debug)]
-pub(super) struct RandomWorld {
+pub(super) struct RandomScenario {
     declared: Option<u64>,
     licences: u64,
     hosts: Vec<u64>,
@@ -58,7 +58,7 @@ fn event() -> impl Strategy<Value = RandomEvent> {
     ]
 }
 
-pub(super) fn world() -> impl Strategy<Value = RandomWorld> {
+pub(super) fn scenario() -> impl Strategy<Value = RandomScenario> {
     let policy = (0u64..3, 0u64..5, 0u64..5, 0u64..3);
     (
         proptest::option::of(1u64..13),
@@ -68,7 +68,7 @@ pub(super) fn world() -> impl Strategy<Value = RandomWorld> {
         proptest::collection::vec(event(), 1..40),
     )
         .prop_map(
-            |(declared, licences, hosts, policies, events)| RandomWorld {
+            |(declared, licences, hosts, policies, events)| RandomScenario {
                 declared,
                 licences,
                 hosts,
@@ -82,25 +82,25 @@ pub(super) fn pool() -> PoolName {
     PoolName::new("p").unwrap()
 }
 
-fn node(n: usize, world: &RandomWorld) -> NodeName {
-    NodeName::new(format!("n{}", n % world.hosts.len())).unwrap()
+fn node(n: usize, scenario: &RandomScenario) -> NodeName {
+    NodeName::new(format!("n{}", n % scenario.hosts.len())).unwrap()
 }
 
 fn subject(n: usize) -> Subject {
     Subject::new(format!("s{n}")).unwrap()
 }
 
-pub(super) fn set_up(world: &RandomWorld) -> SchedulerHarness {
+pub(super) fn set_up(scenario: &RandomScenario) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(false);
-    let mut declared = Vec::from([(LIC, world.licences)]);
-    declared.extend(world.declared.map(|gpus| (GPU, gpus)));
+    let mut declared = Vec::from([(LIC, scenario.licences)]);
+    declared.extend(scenario.declared.map(|gpus| (GPU, gpus)));
     harness.put_pool(&pool(), &declared, 0, false, false);
-    for (n, gpus) in world.hosts.iter().enumerate() {
+    for (n, gpus) in scenario.hosts.iter().enumerate() {
         let mut has = JudgedAmounts::default();
         (has[GPU], has[MCPU]) = (*gpus, 64_000);
-        harness.put_host(&node(n, world), &pool(), has, true);
+        harness.put_host(&node(n, scenario), &pool(), has, true);
     }
-    for (n, (priority, reserved, above, licences)) in world.policies.iter().enumerate() {
+    for (n, (priority, reserved, above, licences)) in scenario.policies.iter().enumerate() {
         let limit = (*above > 0).then(|| (GPU, reserved + above));
         let reserved = [(GPU, *reserved), (LIC, *licences)];
         // A rejected policy leaves its subject without one.
@@ -113,7 +113,7 @@ pub(super) fn play(
     harness: &mut SchedulerHarness,
     n: usize,
     event: &RandomEvent,
-    world: &RandomWorld,
+    scenario: &RandomScenario,
 ) {
     match event {
         RandomEvent::Submit {
@@ -146,8 +146,8 @@ pub(super) fn play(
                 harness.finish(&id);
             }
         }
-        RandomEvent::Lose { host } => harness.lose_host(&node(*host, world)),
-        RandomEvent::Back { host } => harness.open(&node(*host, world), true),
+        RandomEvent::Lose { host } => harness.lose_host(&node(*host, scenario)),
+        RandomEvent::Back { host } => harness.open(&node(*host, scenario), true),
         RandomEvent::Advance { seconds } => {
             let passed = harness.pass(seconds * 1000);
             assert!(passed.is_ok(), "{passed:?} of {}", harness.history);
@@ -166,19 +166,19 @@ proptest! {
     /// The scheduler settles after every event, exceeds no capacity, limit or reserved share, and every preempting
     /// request starts.
     #[test]
-    fn it_settles_and_keeps_its_promises(world in world()) {
-        let mut harness = set_up(&world);
-        for (n, event) in world.events.iter().enumerate() {
-            play(&mut harness, n, event, &world);
+    fn it_settles_and_keeps_its_promises(scenario in scenario()) {
+        let mut harness = set_up(&scenario);
+        for (n, event) in scenario.events.iter().enumerate() {
+            play(&mut harness, n, event, &scenario);
             settle(&mut harness);
             check_settled(&harness.scheduler);
         }
     }
 }
 
-/// More by hand: `SLUICE_MARKET_CASES=100000`.
+/// More by hand: `SLUICE_SCHEDULER_CASES=100000`.
 pub(super) fn cases() -> u32 {
-    std::env::var("SLUICE_MARKET_CASES")
+    std::env::var("SLUICE_SCHEDULER_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
         .unwrap_or(500)

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sluice_common::id::StepId;
 
 use super::harness::SchedulerHarness;
-use super::random::{cases, play, pool, set_up, settle, world};
+use super::random::{cases, play, pool, scenario, set_up, settle};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::remedy::dry_run::DryRun;
 use crate::{BlockReason, Change, Remedy, Scheduler, Start};
@@ -94,10 +94,10 @@ proptest! {
 
     /// Every waiting request is blocked by a rule that holds, and its remedies work in the whole scheduler.
     #[test]
-    fn what_blocks_holds_and_what_would_help_helps(world in world()) {
-        let mut harness = set_up(&world);
-        for (n, event) in world.events.iter().enumerate() {
-            play(&mut harness, n, event, &world);
+    fn what_blocks_holds_and_what_would_help_helps(scenario in scenario()) {
+        let mut harness = set_up(&scenario);
+        for (n, event) in scenario.events.iter().enumerate() {
+            play(&mut harness, n, event, &scenario);
             settle(&mut harness);
         }
         let scheduler = &harness.scheduler;
@@ -113,10 +113,10 @@ proptest! {
 
     /// If changes let a request start at once, none can be left out and a single one cannot be smaller.
     #[test]
-    fn no_change_is_needless_or_larger_than_it_must_be(world in world()) {
-        let mut harness = set_up(&world);
-        for (n, event) in world.events.iter().enumerate() {
-            play(&mut harness, n, event, &world);
+    fn no_change_is_needless_or_larger_than_it_must_be(scenario in scenario()) {
+        let mut harness = set_up(&scenario);
+        for (n, event) in scenario.events.iter().enumerate() {
+            play(&mut harness, n, event, &scenario);
             settle(&mut harness);
         }
         let scheduler = &harness.scheduler;
@@ -139,10 +139,10 @@ proptest! {
 
     /// A dry run leaves nothing behind.
     #[test]
-    fn a_dry_run_is_taken_back(world in world()) {
-        let mut harness = set_up(&world);
-        for (n, event) in world.events.iter().enumerate() {
-            play(&mut harness, n, event, &world);
+    fn a_dry_run_is_taken_back(scenario in scenario()) {
+        let mut harness = set_up(&scenario);
+        for (n, event) in scenario.events.iter().enumerate() {
+            play(&mut harness, n, event, &scenario);
             settle(&mut harness);
         }
         let scheduler = &harness.scheduler;

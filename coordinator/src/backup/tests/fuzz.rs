@@ -35,9 +35,12 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 fn looked_at(bytes: &[u8]) -> Result<Summary, BackupError> {
     let read = read(bytes, Path::new("a.backup"), &mut NoVisitor);
     if let Err(error) = &read {
-        let said = error_chain(error);
-        assert!(said.contains("a.backup"), "it names the file: {said:?}");
-        assert!(!said.chars().any(char::is_control), "{said:?}");
+        let message = error_chain(error);
+        assert!(
+            message.contains("a.backup"),
+            "it names the file: {message:?}"
+        );
+        assert!(!message.chars().any(char::is_control), "{message:?}");
     }
     read
 }
@@ -53,8 +56,8 @@ fn is_restored(bytes: &[u8], found: Summary) {
         Ok(opened) => opened,
         Err(error) => {
             // The backup does not check the contents of keys.
-            let said = error_chain(&error);
-            return assert!(said.contains("is no key of warrants"), "{said}");
+            let message = error_chain(&error);
+            return assert!(message.contains("is no key of warrants"), "{message}");
         }
     };
     assert_eq!(opened.state, found.state);
@@ -95,12 +98,12 @@ fn backups() {
             }
             let bytes = sealed(input);
             if let Ok(found) = looked_at(&bytes) {
-                let said = found.to_string();
+                let message = found.to_string();
                 assert!(
-                    !said.contains(|c: char| c.is_control() && c != '\n'),
-                    "{said:?}"
+                    !message.contains(|c: char| c.is_control() && c != '\n'),
+                    "{message:?}"
                 );
-                assert_eq!(said.lines().count(), 5, "{said:?}");
+                assert_eq!(message.lines().count(), 5, "{message:?}");
                 is_restored(&bytes, found);
             }
         });

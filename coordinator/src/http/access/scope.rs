@@ -24,7 +24,7 @@ struct OwnedScope {
 pub(in super::super) struct RoutedCall {
     method: String,
     /// Path as the caller wrote it.
-    said: String,
+    path: String,
     /// Matched route; `None` if there is none.
     route: Option<MatchedPath>,
 }
@@ -33,7 +33,7 @@ impl RoutedCall {
     pub(in super::super) fn of(request: &Request) -> Self {
         Self {
             method: request.method().to_string(),
-            said: request.uri().path().to_owned(),
+            path: request.uri().path().to_owned(),
             route: request.extensions().get::<MatchedPath>().cloned(),
         }
     }
@@ -64,7 +64,7 @@ pub(in super::super) async fn admit(
     let names: Vec<&str> = params.iter().map(|(_, value)| value).collect();
     let last = names.last().copied();
     let Some(row) = table::find(&call.method, route.as_str(), last) else {
-        return Err(no_call(&call.method, &call.said, route.as_str(), last));
+        return Err(no_call(&call.method, &call.path, route.as_str(), last));
     };
     let judged = judge(api, caller, row, &names).await;
     let name = RoutedCall::name(params);
@@ -84,9 +84,9 @@ fn changes(row: &CallRule) -> bool {
 }
 
 /// Returns the error for a wrong method or verb.
-fn no_call(method: &str, said: &str, path: &str, last: Option<&str>) -> ApiError {
+fn no_call(method: &str, path: &str, route: &str, last: Option<&str>) -> ApiError {
     let verbs = [("/v1/steps/{step}", &STEPS), ("/v1/nodes/{node}", &NODES)];
-    let of_thing = verbs.into_iter().find(|(thing, _)| *thing == path);
+    let of_thing = verbs.into_iter().find(|(thing, _)| *thing == route);
     if let (Some((_, verbs)), Some(last)) = (of_thing, last)
         && let Err(error) = verbs.split(last, method)
     {
@@ -94,8 +94,8 @@ fn no_call(method: &str, said: &str, path: &str, last: Option<&str>) -> ApiError
     }
     ApiError::MethodNotAllowed {
         method: method.to_owned(),
-        path: said.to_owned(),
-        allow: table::allowed(path, last),
+        path: path.to_owned(),
+        allow: table::allowed(route, last),
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) async fn judge(
     if caller.is_unbounded() || row.scope == ScopeKind::Known {
         return Ok(());
     }
-    let ask = |pool, subject| AccessQuery {
+    let query = |pool, subject| AccessQuery {
         verb: row.verb,
         resource: row.resource,
         pool,
@@ -118,28 +118,34 @@ pub(super) async fn judge(
     match (row.scope, names) {
         (ScopeKind::Known, _) => Ok(()),
         (ScopeKind::Each | ScopeKind::Body, _) => {
-            caller.require(&ask(Scope::Any, Scope::Any), None)
+            caller.require(&query(Scope::Any, Scope::Any), None)
         }
-        (ScopeKind::Cluster, _) => caller.require(&ask(Scope::Unscoped, Scope::Unscoped), None),
+        (ScopeKind::Cluster, _) => caller.require(&query(Scope::Unscoped, Scope::Unscoped), None),
         (ScopeKind::Pool, _) => {
-            caller.require(&ask(Scope::One(first), Scope::Unscoped), Some(first))
+            caller.require(&query(Scope::One(first), Scope::Unscoped), Some(first))
         }
-        (ScopeKind::EachInPool, _) => caller.require(&ask(Scope::One(first), Scope::Any), None),
+        (ScopeKind::EachInPool, _) => caller.require(&query(Scope::One(first), Scope::Any), None),
         (ScopeKind::Policy, [pool, subject]) => {
-            caller.require(&ask(Scope::One(pool), Scope::One(subject)), None)
+            caller.require(&query(Scope::One(pool), Scope::One(subject)), None)
         }
-        (ScopeKind::Policy, _) => caller.require(&ask(Scope::Every, Scope::Every), None),
+        (ScopeKind::Policy, _) => caller.require(&query(Scope::Every, Scope::Every), None),
         (ScopeKind::Step, _) => {
             let name = bare(first);
-            named(caller, &ask, step(api, name).await?, Scope::Every, name)
+            named(caller, &query, step(api, name).await?, Scope::Every, name)
         }
         (ScopeKind::Node, _) => {
             let name = bare(first);
-            named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
+            named(
+                caller,
+                &query,
+                node(api, name).await?,
+                Scope::Unscoped,
+                name,
+            )
         }
         (ScopeKind::JoinToken, _) => {
             let found = join_token(api, first).await?;
-            named(caller, &ask, found, Scope::Unscoped, first)
+            named(caller, &query, found, Scope::Unscoped, first)
         }
     }
 }
@@ -152,14 +158,14 @@ fn bare(name: &str) -> &str {
 /// Judges an existing thing by its pool and subject; the error names only what could be anywhere.
 fn named<'a>(
     caller: &Caller,
-    ask: &impl Fn(Scope<'a>, Scope<'a>) -> AccessQuery<'a>,
+    query: &impl Fn(Scope<'a>, Scope<'a>) -> AccessQuery<'a>,
     found: Option<OwnedScope>,
     without_subject: Scope<'a>,
     name: &str,
 ) -> Result<(), ApiError> {
-    let anywhere = ask(Scope::Every, without_subject);
+    let anywhere = query(Scope::Every, without_subject);
     let allowed = found.is_some_and(|found| {
-        let anywhere = ask(Scope::Every, without_subject);
+        let anywhere = query(Scope::Every, without_subject);
         let here = AccessQuery {
             pool: found.pool.as_deref().map_or(anywhere.pool, Scope::One),
             subject: found
@@ -228,11 +234,17 @@ pub(in super::super) async fn may_replace(
     caller: &Caller,
     name: &str,
 ) -> Result<(), ApiError> {
-    let ask = |pool, subject| AccessQuery {
+    let query = |pool, subject| AccessQuery {
         verb: Verb::Revoke,
         resource: Resource::Nodes,
         pool,
         subject,
     };
-    named(caller, &ask, node(api, name).await?, Scope::Unscoped, name)
+    named(
+        caller,
+        &query,
+        node(api, name).await?,
+        Scope::Unscoped,
+        name,
+    )
 }

@@ -172,15 +172,15 @@ fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
         ("POST", "%3Acancel"),
         ("POST", ":suspend"),
     ] {
-        let told = |step: &str| {
+        let answer_to = |step: &str| {
             let body = r#"{"command":["true"]}"#;
             let answer = guarded.call(&token, method, &format!("/v1/steps/{step}{rest}"), body);
             assert_eq!(code(&answer), "forbidden", "{step}{rest}: {}", answer.1);
             answer.1.to_string().replace(step, "STEP")
         };
-        let foreign = told("theirs-train");
-        assert_eq!(foreign, told("ours-serve"), "{rest}");
-        assert_eq!(foreign, told("nothing-here"), "{rest}");
+        let foreign = answer_to("theirs-train");
+        assert_eq!(foreign, answer_to("ours-serve"), "{rest}");
+        assert_eq!(foreign, answer_to("nothing-here"), "{rest}");
     }
     let state = guarded.get(OWN, "/v1/steps/theirs-train").1;
     assert_eq!(state["state"], "queued", "nothing was cancelled");
@@ -279,8 +279,8 @@ fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
     assert_eq!(guarded.get(&secret, "/v1/whoami").1["who"], "token/ci");
     let shown = guarded.get(OWN, "/v1/api-tokens/ci").1.to_string();
     let listed = guarded.get(OWN, "/v1/api-tokens").1.to_string();
-    let told = guarded.get(OWN, "/v1/events?limit=1000").1.to_string();
-    for text in [&shown, &listed, &told] {
+    let answer_to = guarded.get(OWN, "/v1/events?limit=1000").1.to_string();
+    for text in [&shown, &listed, &answer_to] {
         assert!(!text.contains(&secret), "{text}");
         assert!(
             !text.contains("digest\":\"") || text.contains("digest\":\"***"),
@@ -294,8 +294,10 @@ fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
     assert_eq!(code(&answer), "forbidden");
     guarded.0.stop();
     let store = std::fs::read(guarded.0.data.join("store.redb"));
-    let kept = store.unwrap_or_default();
-    let found = kept.windows(secret.len()).any(|at| at == secret.as_bytes());
+    let stored = store.unwrap_or_default();
+    let found = stored
+        .windows(secret.len())
+        .any(|at| at == secret.as_bytes());
     assert!(!found, "the secret is in the store");
 }
 
@@ -495,9 +497,12 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
         "roles": ["viewer"], "pools": ["train"], "members": [{ "claims": { "groups": "ml", "org": "lab" } }]
     }))
     .unwrap();
-    let mut book = AccessSnapshot::default();
+    let mut snapshot = AccessSnapshot::default();
     let written = Versioned { terms, version: 1 };
-    book.access.bindings.insert("ml".parse().unwrap(), written);
+    snapshot
+        .access
+        .bindings
+        .insert("ml".parse().unwrap(), written);
     let roles = |groups: &[&str], org: &str| {
         let values = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
         let found = TokenIdentity {
@@ -509,7 +514,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
             .into(),
             expires_at: Time::from_unix_millis(u64::MAX),
         };
-        let caller = Caller::new(Identity::Claims(found), String::new(), &book);
+        let caller = Caller::new(Identity::Claims(found), String::new(), &snapshot);
         assert_eq!(caller.who().to_string(), "claims/alice");
         let pool = PoolName::new("train").unwrap();
         caller.may_list_in(Resource::Nodes, &pool)

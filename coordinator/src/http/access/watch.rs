@@ -44,7 +44,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 /// Changes that can end access. Subscribed before a call is authorised, so that no change is missed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct AccessChanges {
-    book: watch::Receiver<Arc<AccessSnapshot>>,
+    access: watch::Receiver<Arc<AccessSnapshot>>,
     admin: watch::Receiver<Option<TokenDigest>>,
     /// Verifier of users' certificates; `None` if the caller has shown none.
     users: Option<watch::Receiver<Arc<HttpsServer>>>,
@@ -53,7 +53,7 @@ pub(in super::super) struct AccessChanges {
 impl AccessChanges {
     pub(in super::super) fn of(api: &Api, shown: Option<&UserCertificate>) -> Self {
         Self {
-            book: api.engine().book_changes(),
+            access: api.engine().access_changes(),
             admin: api.0.credentials.changes(),
             users: shown.map(UserCertificate::changes),
         }
@@ -61,15 +61,15 @@ impl AccessChanges {
 
     /// Whether nothing has changed since the last call, or since this was made.
     fn is_unchanged(&mut self) -> bool {
-        let book = self.book.has_changed().unwrap_or(false);
+        let access = self.access.has_changed().unwrap_or(false);
         let admin = self.admin.has_changed().unwrap_or(false);
         let users = self.users.as_ref().map(watch::Receiver::has_changed);
-        self.book.mark_unchanged();
+        self.access.mark_unchanged();
         self.admin.mark_unchanged();
         if let Some(users) = &mut self.users {
             users.mark_unchanged();
         }
-        !book && !admin && !matches!(users, Some(Ok(true)))
+        !access && !admin && !matches!(users, Some(Ok(true)))
     }
 
     async fn next(&mut self, who: &Identity) {
@@ -86,7 +86,7 @@ impl AccessChanges {
             }
         };
         tokio::select! {
-            Ok(()) = self.book.changed() => {}
+            Ok(()) = self.access.changed() => {}
             Ok(()) = self.admin.changed() => {}
             Ok(()) = users => {}
             () = expired => {}
@@ -280,11 +280,11 @@ impl WatchedUpgrade {
         let Ok(upgraded) = self.upgrade.await else {
             return;
         };
-        let (tell, told) = watch::channel(None);
-        let mut carrying = pin!(carry(upgraded, told));
+        let (closing, closed) = watch::channel(None);
+        let mut carrying = pin!(carry(upgraded, closed));
         tokio::select! {
             () = carrying.as_mut() => return,
-            error = self.watch.lost() => tell.send_replace(Some(last_word(&error))),
+            error = self.watch.lost() => closing.send_replace(Some(last_word(&error))),
         };
         let _it_says_nothing = timeout(LAST_WORD_LIMIT, carrying).await;
     }

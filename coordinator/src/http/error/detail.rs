@@ -31,7 +31,7 @@ impl ApiError {
             | ApiError::Internal { .. } => Vec::new(),
             ApiError::DiskFull(full) => vec![
                 ("free_bytes", Detail::Number(full.free)),
-                ("kept_bytes", Detail::Number(full.kept)),
+                ("kept_bytes", Detail::Number(full.kept_bytes)),
             ],
             ApiError::UnknownRoute { path } | ApiError::MethodNotAllowed { path, .. } => {
                 vec![("path", text(path))]

@@ -97,8 +97,8 @@ async fn slice(
     limit: usize,
 ) -> Result<Arc<[Arc<Event>]>, ReadError> {
     let events = read(log, since, limit).await?.into_iter();
-    let told = events.filter(|event| event.record.seq <= last);
-    let hidden = told.map(|mut event| {
+    let committed = events.filter(|event| event.record.seq <= last);
+    let hidden = committed.map(|mut event| {
         hide_secrets(&mut event);
         say_why(&mut event);
         Arc::new(event)

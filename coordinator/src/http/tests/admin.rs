@@ -54,9 +54,9 @@ fn a_node_is_cordoned_and_opened_again() {
     let (_, view) = harness.post(&verb("uncordon"), "{}");
     assert_eq!(view["cordon"], Value::Null);
     assert_eq!(harness.get("/v1/steps/a").1["state"], "allocated");
-    let said = events(&harness, &["node_cordoned", "node_uncordoned"]);
-    let [cordoned, uncordoned] = &said[..] else {
-        panic!("{said:?}");
+    let found = events(&harness, &["node_cordoned", "node_uncordoned"]);
+    let [cordoned, uncordoned] = &found[..] else {
+        panic!("{found:?}");
     };
     assert_eq!(
         (&cordoned["node"], &cordoned["reason"]),

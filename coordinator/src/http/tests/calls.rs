@@ -111,7 +111,7 @@ fn a_batch_is_one_commit_with_a_result_for_each_step() {
     let (status, answer) = harness.post("/v1/steps:batch", body);
     assert_eq!(status, 200, "{answer}");
     let results = answer["results"].as_array().unwrap();
-    let told: Vec<&str> = results
+    let codes: Vec<&str> = results
         .iter()
         .map(|result| {
             result["id"]
@@ -121,7 +121,7 @@ fn a_batch_is_one_commit_with_a_result_for_each_step() {
         })
         .collect();
     assert_eq!(
-        told,
+        codes,
         ["a", "unknown_field", "id_in_use", "invalid_command", "b"]
     );
     assert_eq!(results[1]["error"]["detail"]["field"], "steps[1].colour");
@@ -298,7 +298,7 @@ fn a_wait_ends_with_the_step_or_with_its_time() {
 fn a_grace_is_for_cancels_and_as_long_as_any_may_be() {
     let harness = Harness::start();
     harness.submit("a");
-    for (call, said) in [
+    for (call, expected) in [
         ("a:cancel?grace_period=9d", "9d is longer than"),
         ("a:cancel?grace_period=soon", "soon"),
         (
@@ -309,7 +309,10 @@ fn a_grace_is_for_cancels_and_as_long_as_any_may_be() {
     ] {
         let (status, answer) = harness.post(&format!("/v1/steps/{call}"), "");
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(status == 400 && message.contains(said), "{call}: {answer}");
+        assert!(
+            status == 400 && message.contains(expected),
+            "{call}: {answer}"
+        );
     }
     assert_eq!(harness.get("/v1/steps/a").1["state"], "queued");
 }

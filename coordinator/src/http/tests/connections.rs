@@ -78,10 +78,10 @@ fn the_api_is_known_by_the_cluster_s_authority_and_speaks_nothing_in_the_clear()
     assert!(error.contains("UnknownIssuer"), "{error}");
     let mut plain = TcpStream::connect(http(&harness)).unwrap();
     plain.write_all(b"GET /v1/whoami HTTP/1.1\r\n\r\n").unwrap();
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     // The connection may be reset after the alert.
-    let _closed = plain.read_to_end(&mut said);
-    assert!(!said.starts_with(b"HTTP"), "{said:?}");
+    let _closed = plain.read_to_end(&mut received);
+    assert!(!received.starts_with(b"HTTP"), "{received:?}");
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
         caller(&harness.data, Some((&out, "user")))
     };
     let short = issued("short", Duration::from_secs(4));
-    let said = followed(&short, &harness);
-    assert!(said.contains("event: error\ndata: {"), "{said}");
+    let received = followed(&short, &harness);
+    assert!(received.contains("event: error\ndata: {"), "{received}");
     assert!(
-        said.ends_with("}\n\n") && said.contains("unauthorized"),
-        "{said}"
+        received.ends_with("}\n\n") && received.contains("unauthorized"),
+        "{received}"
     );
     // Either on the connection that was made in time, or on none.
     let late = short
@@ -167,8 +167,8 @@ fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
         let following = scope.spawn(|| followed(&long, &harness));
         rollover::rotate(&harness.data).unwrap();
         rollover::retire(&harness.data, None, true).unwrap();
-        let said = following.join().unwrap();
-        assert!(said.contains("unauthorized"), "{said}");
+        let received = following.join().unwrap();
+        assert!(received.contains("unauthorized"), "{received}");
     });
 }
 
@@ -180,9 +180,9 @@ fn exchange(harness: &Harness, bytes: &[u8]) -> String {
         .unwrap();
     // The connection may be closed before everything is taken.
     let _taken = stream.write_all(bytes);
-    let mut said = Vec::new();
-    let _until_closed_or_silent = stream.read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let mut received = Vec::new();
+    let _until_closed_or_silent = stream.read_to_end(&mut received);
+    String::from_utf8_lossy(&received).into_owned()
 }
 
 #[test]
@@ -192,12 +192,12 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
         "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nx: {}\r\n\r\n",
         "y".repeat(64 * 1024)
     );
-    let said = exchange(&harness, large.as_bytes());
-    assert!(said.starts_with("HTTP/1.1 431"), "{said}");
+    let received = exchange(&harness, large.as_bytes());
+    assert!(received.starts_with("HTTP/1.1 431"), "{received}");
     let many = "a: b\r\n".repeat(200);
     let many = format!("GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
-    let said = exchange(&harness, many.as_bytes());
-    assert!(said.starts_with("HTTP/1.1 431"), "{said}");
+    let received = exchange(&harness, many.as_bytes());
+    assert!(received.starts_with("HTTP/1.1 431"), "{received}");
     let hidden = "GET /v1/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for head in [
         "Content-Length: 5\r\nContent-Length: 6\r\n",
@@ -207,10 +207,13 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
     ] {
         let text =
             format!("POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{head}\r\n0\r\n\r\n{hidden}");
-        let said = exchange(&harness, text.as_bytes());
+        let received = exchange(&harness, text.as_bytes());
         // One answer, and the connection ends: the bytes after it are not a call.
-        assert!(said.matches("HTTP/1.1 ").count() <= 1, "{head}: {said}");
-        assert!(!said.contains("/v1/hidden"), "{head}: {said}");
+        assert!(
+            received.matches("HTTP/1.1 ").count() <= 1,
+            "{head}: {received}"
+        );
+        assert!(!received.contains("/v1/hidden"), "{head}: {received}");
     }
 }
 
@@ -220,14 +223,14 @@ fn thousands_of_half_calls_from_many_addresses_keep_no_caller_out() {
     let call = "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answered = |stream: &mut TcpStream| {
         stream.write_all(call.as_bytes()).unwrap();
-        let mut said = Vec::new();
-        while !said.ends_with(b"}") {
+        let mut received = Vec::new();
+        while !received.ends_with(b"}") {
             let mut bytes = [0; 4096];
             let count = stream.read(&mut bytes).unwrap();
-            assert!(count > 0, "{}", String::from_utf8_lossy(&said));
-            said.extend(&bytes[..count]);
+            assert!(count > 0, "{}", String::from_utf8_lossy(&received));
+            received.extend(&bytes[..count]);
         }
-        assert!(said.starts_with(b"HTTP/1.1 200"));
+        assert!(received.starts_with(b"HTTP/1.1 200"));
     };
     let mut before = TcpStream::connect(http(&harness)).unwrap();
     answered(&mut before);
@@ -271,9 +274,9 @@ fn one_peer_that_opens_thousands_keeps_nobody_else_out() {
     other.set_nonblocking(false).unwrap();
     let call = "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     other.write_all(call.as_bytes()).unwrap();
-    let mut said = String::new();
-    other.read_to_string(&mut said).unwrap();
-    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let mut received = String::new();
+    other.read_to_string(&mut received).unwrap();
+    assert!(received.starts_with("HTTP/1.1 200"), "{received}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::config::Overrides;
 type SentEvent = (u64, String, Value);
 
 /// Reads the next `count` events of a stream.
-fn said(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<SentEvent> {
+fn next_events(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<SentEvent> {
     let mut events = Vec::new();
     let (mut id, mut kind) = (0, String::new());
     while events.len() < count {
@@ -49,7 +49,7 @@ fn pages_and_streams_say_the_same_in_the_same_order() {
         path = format!("/v1/events?limit=2&cursor={cursor}");
     }
     assert_eq!(&paged, items);
-    let events = said(&mut harness.lines("/v1/events?follow=true"), items.len());
+    let events = next_events(&mut harness.lines("/v1/events?follow=true"), items.len());
     for ((id, kind, record), item) in events.iter().zip(items) {
         assert_eq!((record, item["seq"].as_u64()), (item, Some(*id)));
         assert_eq!(item["type"], kind.as_str());
@@ -82,7 +82,7 @@ fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twic
             (0..wanted).for_each(|_| ahead.send(()).unwrap());
             let since = seen.last().copied().unwrap_or(0);
             let mut lines = harness.lines(&format!("/v1/events?since={since}&follow=true"));
-            let events = said(&mut lines, wanted);
+            let events = next_events(&mut lines, wanted);
             seen.extend(events.iter().map(|(id, ..)| *id));
         }
         drop(ahead);
@@ -98,7 +98,7 @@ fn a_follower_hears_of_one_step_and_of_what_happens_later() {
     let mut lines = harness.lines("/v1/events?follow=true&step=b");
     harness.submit("b");
     harness.post("/v1/steps/b:cancel", "");
-    let events = said(&mut lines, 2);
+    let events = next_events(&mut lines, 2);
     let kinds: Vec<&str> = events.iter().map(|(_, kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["step_queued", "step_ended"]);
     // The log has no message; events have the one that the step shows.
@@ -116,9 +116,9 @@ fn a_follower_from_now_on_hears_nothing_of_the_past() {
     let mut lines = harness.lines("/v1/events?since=now&follow=true");
     harness.submit("after");
     // The submitter's record comes first.
-    let said = said(&mut lines, 2);
-    assert_eq!(said[0].1, "audited");
-    assert_eq!(said[1].2["step"], "after");
+    let next_events = next_events(&mut lines, 2);
+    assert_eq!(next_events[0].1, "audited");
+    assert_eq!(next_events[1].2["step"], "after");
     let (status, refused) = harness.get("/v1/events?cursor=now");
     assert_eq!(
         (status, &refused["error"]["code"]),
@@ -143,7 +143,7 @@ fn a_stream_resumes_by_the_browser_s_header_and_ends_when_the_coordinator_stops(
     use std::io::BufRead;
     let reader = std::io::BufReader::new(response.into_body().into_reader());
     let mut lines = reader.lines().map_while(Result::ok);
-    assert_eq!(said(&mut lines, 1)[0].0, last as u64);
+    assert_eq!(next_events(&mut lines, 1)[0].0, last as u64);
     harness.stop();
     assert_eq!(lines.find(|line| !line.is_empty()), None);
 }

@@ -93,7 +93,7 @@ fn a_node_whose_access_was_ended_is_shown_and_stays_out() {
         let address = harness.quic();
         let hello = crate::fixture::words("n", 4);
         let mut again = crate::fixture::Agent::link(&harness.data, "n", &address, &hello).await;
-        again.told::<sluice_common::wire::HelloReply>().await
+        again.receive::<sluice_common::wire::HelloReply>().await
     });
     let sluice_common::wire::HelloReply::Refused { message } = refused else {
         panic!("{refused:?}");

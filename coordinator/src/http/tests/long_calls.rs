@@ -151,8 +151,8 @@ impl CallFixture {
         let mut of_exec = self.host_answers(true);
         self.harness.runtime.block_on(async {
             of_logs.0.send_bytes(b"written").await.unwrap();
-            let said = encode_frame(FrameKind::Stdout, b"prompt");
-            of_exec.0.send_bytes(&said).await.unwrap();
+            let received = encode_frame(FrameKind::Stdout, b"prompt");
+            of_exec.0.send_bytes(&received).await.unwrap();
         });
         until(&logs, "written");
         until(&exec, "prompt");
@@ -177,31 +177,31 @@ impl CallFixture {
 
 /// Reads until `word` has come.
 fn until(mut stream: &TcpStream, word: &str) {
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     let mut bytes = [0; 4096];
-    while !String::from_utf8_lossy(&said).contains(word) {
+    while !String::from_utf8_lossy(&received).contains(word) {
         let count = stream.read(&mut bytes).expect("it is said soon");
-        assert!(count > 0, "{}", String::from_utf8_lossy(&said));
-        said.extend(&bytes[..count]);
+        assert!(count > 0, "{}", String::from_utf8_lossy(&received));
+        received.extend(&bytes[..count]);
     }
 }
 
 /// Reads to the end of the stream; event streams, and calls that only wait, keep their connection.
 fn rest(open: &mut OpenCall) -> Vec<u8> {
-    let mut said = Vec::new();
+    let mut received = Vec::new();
     let mut bytes = [0; 4096];
     loop {
-        let text = String::from_utf8_lossy(&said);
+        let text = String::from_utf8_lossy(&received);
         let is_whole = match open.what {
             "events" => text.ends_with("\r\n0\r\n\r\n"),
             _ => text.starts_with("HTTP/1.1 4") && text.ends_with('}'),
         };
         if is_whole {
-            return said;
+            return received;
         }
         match open.stream.read(&mut bytes) {
-            Ok(0) => return said,
-            Ok(count) => said.extend(&bytes[..count]),
+            Ok(0) => return received,
+            Ok(count) => received.extend(&bytes[..count]),
             Err(error) => panic!("{} goes on: {error}", open.what),
         }
     }
@@ -210,8 +210,8 @@ fn rest(open: &mut OpenCall) -> Vec<u8> {
 /// Checks that each call has ended, with `code` if it can send one.
 fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
     for mut open in open {
-        let said = rest(&mut open);
-        let text = String::from_utf8_lossy(&said).into_owned();
+        let received = rest(&mut open);
+        let text = String::from_utf8_lossy(&received).into_owned();
         assert!(
             since.elapsed() < LIMIT,
             "{}: {:?}",
@@ -227,7 +227,7 @@ fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
             }
             "exec" => {
                 let mut frames = FrameDecoder::default();
-                frames.push(&said);
+                frames.push(&received);
                 let (kind, last) = frames.next_frame().unwrap().expect("it has a last word");
                 assert_eq!(kind, FrameKind::Closed, "{text}");
                 let error: Value = serde_json::from_slice(&last).unwrap();
@@ -271,9 +271,9 @@ fn every_stream_ends_when_its_access_is_gone_and_says_why() {
 #[test]
 fn what_changes_for_others_ends_nothing() {
     let scene = CallFixture::start();
-    let kept = scene.token("kept", "admin", None);
+    let valid = scene.token("kept", "admin", None);
     scene.token("other", "viewer", None);
-    let open = scene.open_all(&kept);
+    let open = scene.open_all(&valid);
     scene.done("DELETE", "/v1/api-tokens/other", "");
     scene.done("PUT", "/v1/pools/another", "{}");
     let mut open: BTreeMap<&str, OpenCall> = open.into_iter().map(|it| (it.what, it)).collect();

@@ -134,14 +134,14 @@ fn parameters_that_are_not_or_cannot_be_are_named() {
     ] {
         assert_eq!(code(harness.get(path), 400), expected, "{path}");
     }
-    for (offset, said) in [
+    for (offset, expected) in [
         ("-1", "`-1` is not a whole number"),
         ("1e3", "`1e3` is not a whole number"),
         ("18446744073709551616", "the most is 18446744073709551615"),
     ] {
         let (_, error) = harness.get(&format!("/v1/steps/a/logs?offset={offset}"));
         let message = error["error"]["message"].as_str().unwrap();
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     let (_, error) = harness.get("/v1/steps?limt=3");
     assert_eq!(error["error"]["detail"]["nearest"], "limit");

@@ -41,7 +41,7 @@ impl World {
         let mut core = Core::recover(settings(), State::default());
         let now = Time::from_unix_millis(1_000_000_000);
         core.start(now, ClusterId::new("c1").unwrap());
-        let mut world = Self {
+        let mut fuzzed = Self {
             core,
             folded: State::default(),
             now,
@@ -60,11 +60,11 @@ impl World {
                 r#"{"command":["x"],"resources":{"cpu_count":1},"nodes":2}"#,
             ),
         ];
-        world.feed(Input::Submit {
+        fuzzed.feed(Input::Submit {
             reply: ReplyId(1),
             steps,
         });
-        world
+        fuzzed
     }
 
     fn feed(&mut self, input: Input) {
@@ -122,18 +122,20 @@ impl World {
 
     /// Interprets a line: the node and its message.
     fn line(&mut self, line: &[u8]) {
-        let Some((kind, said)) = line.split_first() else {
+        let Some((kind, payload)) = line.split_first() else {
             return;
         };
         match kind {
-            b'h' => read(said).into_iter().for_each(|hello| self.hello(hello)),
+            b'h' => read(payload)
+                .into_iter()
+                .for_each(|hello| self.hello(hello)),
             b'+' => {
-                let millis = std::str::from_utf8(said)
+                let millis = std::str::from_utf8(payload)
                     .ok()
                     .and_then(|it| it.parse().ok());
                 self.wait(Span::from_millis(millis.unwrap_or(0).min(86_400_000)));
             }
-            b'1' | b'2' => self.word(NODES[usize::from(kind - b'1')], said),
+            b'1' | b'2' => self.word(NODES[usize::from(kind - b'1')], payload),
             _ => {}
         }
     }
@@ -155,16 +157,16 @@ impl World {
     }
 
     /// Interprets a message: `-` ends the link, `!` is a heartbeat.
-    fn word(&mut self, node: &str, said: &[u8]) {
+    fn word(&mut self, node: &str, payload: &[u8]) {
         let node = NodeName::new(node).unwrap();
         let Some(session) = self.sessions.get(&node).copied() else {
             return;
         };
-        match said {
+        match payload {
             b"-" => self.feed(Input::NodeGone { session, node }),
             b"!" => self.beat(session, node),
             _ => {
-                let message = read(said).and_then(|it| check::from_node(it).ok());
+                let message = read(payload).and_then(|it| check::from_node(it).ok());
                 if let Some(message) = message {
                     self.feed(Input::FromNode {
                         session,
@@ -220,9 +222,9 @@ fn words_of_agents() {
         .max_bytes(8192)
         .memory(8 << 20, 4096)
         .run(|input| {
-            let mut world = World::new();
+            let mut fuzzed = World::new();
             for line in input.split(|byte| *byte == b'\n').take(40) {
-                world.line(line);
+                fuzzed.line(line);
             }
         });
 }

@@ -23,10 +23,10 @@ fn line(harness: &Harness, body: &str) -> JoinLine {
     made["line"].as_str().unwrap().parse().unwrap()
 }
 
-async fn stranger(line: &JoinLine) -> (JoinDialer, JoiningPeer) {
+async fn joining_peer(line: &JoinLine) -> (JoinDialer, JoiningPeer) {
     let dialer = JoinDialer::new(line.authority).unwrap();
-    let stranger = dialer.dial(&line.addresses[0]).await.unwrap();
-    (dialer, stranger)
+    let joining_peer = dialer.dial(&line.addresses[0]).await.unwrap();
+    (dialer, joining_peer)
 }
 
 /// A host's key, with a certificate request for it.
@@ -43,8 +43,8 @@ impl JoiningHost {
     }
 
     async fn join(&self, line: &JoinLine) -> Result<Credentials, String> {
-        let (_dialer, stranger) = stranger(line).await;
-        let (mut ask, mut answer) = stranger.open().await.unwrap();
+        let (_dialer, joining_peer) = joining_peer(line).await;
+        let (mut ask, mut answer) = joining_peer.open().await.unwrap();
         let request = JoinRequest {
             version: "test".to_owned(),
             secret: line.secret.clone(),
@@ -53,7 +53,7 @@ impl JoiningHost {
             request: self.request.clone(),
         };
         ask.send(&request).await.unwrap();
-        match told(&mut answer).await {
+        match receive(&mut answer).await {
             JoinReply::Joined(credentials) => Ok(credentials),
             JoinReply::Refused { message, .. } => Err(message),
         }
@@ -68,7 +68,7 @@ impl JoiningHost {
     }
 }
 
-async fn told<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> T {
+async fn receive<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> T {
     let message = timeout(SOON, reader.next()).await.unwrap();
     message.unwrap().unwrap()
 }
@@ -87,7 +87,7 @@ async fn hello(harness: &Harness, identity: &Identity, name: &str) -> (HelloRepl
     let heartbeat = open(&connection, StreamKind::Heartbeat).await;
     let mut control = open(&connection, StreamKind::Control).await;
     control.0.send(&words(name, 1)).await.unwrap();
-    let greeting = told(&mut control.1).await;
+    let greeting = receive(&mut control.1).await;
     let held = OpenSession {
         connection,
         _dialer: dialer,
@@ -112,7 +112,7 @@ async fn turned_away(harness: &Harness, identity: &Identity, name: &str) -> Stri
 /// Opens the certificate stream; returns its first message.
 async fn certificates(held: &OpenSession) -> (Frames, CertificateMessage) {
     let mut stream = open(&held.connection, StreamKind::Certificates).await;
-    let word = told(&mut stream.1).await;
+    let word = receive(&mut stream.1).await;
     (stream, word)
 }
 
@@ -123,7 +123,7 @@ async fn renew(stream: &mut Frames, request: &[u8]) -> Result<Credentials, Strin
         .send(&CertificateRequest { request })
         .await
         .unwrap();
-    match told(&mut stream.1).await {
+    match receive(&mut stream.1).await {
         CertificateMessage::Certificate(credentials) => Ok(credentials),
         CertificateMessage::Refused { message } => Err(message),
         word @ CertificateMessage::Authorities { .. } => panic!("{word:?}"),
@@ -186,12 +186,17 @@ fn whoever_means_no_good_is_sent_away_and_nobody_else_notices() {
         // Random bytes, a frame of 4 GiB, half a frame and then silence.
         let noise: [&[u8]; 3] = [&[0x5a; 64], &[0xff; 4], &[200, 0, 0, 0, 1, 2]];
         for bytes in noise {
-            let (_dialer, stranger) = stranger(&line).await;
-            let (mut ask, _answer) = stranger.open().await.unwrap();
+            let (_dialer, joining_peer) = joining_peer(&line).await;
+            let (mut ask, _answer) = joining_peer.open().await.unwrap();
             ask.send_bytes(bytes).await.unwrap();
-            let why = timeout(SOON, stranger.closed()).await.unwrap();
+            let why = timeout(SOON, joining_peer.closed()).await.unwrap();
             let expected = ["request to join is malformed", "sent nothing within"];
-            assert!(expected.iter().any(|said| why.contains(said)), "{why}");
+            assert!(
+                expected
+                    .iter()
+                    .any(|expected_part| why.contains(expected_part)),
+                "{why}"
+            );
         }
         JoiningHost::new("good").join(&line).await.unwrap();
     });
@@ -244,7 +249,7 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
         let (mut stream, _before) = certificates(&held).await;
 
         let new = rollover::rotate(&harness.data).unwrap();
-        let word: CertificateMessage = told(&mut stream.1).await;
+        let word: CertificateMessage = receive(&mut stream.1).await;
         let CertificateMessage::Authorities { pem, issuing } = word else {
             panic!("{word:?}");
         };
@@ -258,7 +263,7 @@ fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them()
 
         let retired = rollover::retire(&harness.data, None, true).unwrap();
         assert_eq!(retired, line.authority);
-        let word: CertificateMessage = told(&mut stream.1).await;
+        let word: CertificateMessage = receive(&mut stream.1).await;
         let CertificateMessage::Authorities { pem, .. } = word else {
             panic!("{word:?}");
         };

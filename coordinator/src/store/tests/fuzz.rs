@@ -79,9 +79,9 @@ fn snapshots() {
         .memory(4 << 20, 2048)
         .run(|input| {
             if let Err(error) = open::snapshot_in(&sealed(input), 7, place) {
-                let said = error.to_string();
-                assert!(said.contains("store.redb"), "{said}");
-                assert!(!said.chars().any(char::is_control), "{said:?}");
+                let message = error.to_string();
+                assert!(message.contains("store.redb"), "{message}");
+                assert!(!message.chars().any(char::is_control), "{message:?}");
             }
         });
 }
@@ -95,9 +95,9 @@ fn marks_of_the_last_record() {
         for bytes in [input.to_vec(), sealed(input)] {
             std::fs::write(&path, bytes).unwrap();
             if let Err(error) = TipFile::read(&path) {
-                let said = error.to_string();
-                assert!(said.contains("tip"), "{said}");
-                assert!(!said.chars().any(char::is_control), "{said:?}");
+                let message = error.to_string();
+                assert!(message.contains("tip"), "{message}");
+                assert!(!message.chars().any(char::is_control), "{message:?}");
             }
         }
     });

@@ -24,7 +24,7 @@ fn filled() -> (tempfile::TempDir, Store, RecordMaker) {
 }
 
 /// Lists the steps whose variables are stored.
-fn kept(dir: &Path) -> Vec<String> {
+fn stored_steps(dir: &Path) -> Vec<String> {
     let db = Database::open(dir.join("store.redb")).unwrap();
     let txn = redb::ReadableDatabase::begin_read(&db).unwrap();
     let table = txn.open_table(ENVIRONMENT).unwrap();
@@ -75,7 +75,7 @@ fn a_restart_has_them_again_and_they_go_with_their_step() {
     let record = Record::StepForgotten { step };
     store.append(&[LogEntry { seq, at, record }]).unwrap();
     drop(store);
-    assert_eq!(kept(dir.path()), ["t"]);
+    assert_eq!(stored_steps(dir.path()), ["t"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Allocation and queue over time, in so many points that a plot is smooth and a file small.
+//! Allocation and queue over time, in enough points for a smooth plot and few enough for a small file.
 
 use serde::Serialize;
 use sluice_common::time::Time;
@@ -6,21 +6,21 @@ use sluice_common::time::Time;
 use super::MILLIS_PER_HOUR;
 use crate::driver::Log;
 
-/// How many pieces the time is cut into.
+/// Number of intervals of the run.
 const POINTS: u64 = 240;
 
-/// Means over one piece of the time.
+/// Means over one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Where the piece begins, after the first arrival.
+    /// Start of the interval, after the first arrival.
     pub hours: f64,
     pub gpus: f64,
     pub pct: f64,
-    /// Jobs that waited.
+    /// Number of queued jobs.
     pub waiting: f64,
 }
 
-/// From the first arrival to the end.
+/// The points from the first arrival to the end.
 pub(super) fn series(log: &Log, gpus: u64) -> Vec<Point> {
     let total = log.end.since(Time::default()).millis();
     if total == 0 {
@@ -32,7 +32,7 @@ pub(super) fn series(log: &Log, gpus: u64) -> Vec<Point> {
     for (level, end) in log.samples.iter().zip(ends.chain([log.end])) {
         let (mut from, until) = (level.at.unix_millis() as f64, end.unix_millis() as f64);
         while from < until {
-            // The last piece takes what rounding leaves over.
+            // The last interval takes the rest of the rounding.
             let nth = ((from / piece) as usize).min(sums.len() - 1);
             let edge = (nth + 1) as f64 * piece;
             let to = if nth + 1 == sums.len() || edge <= from {

@@ -1,4 +1,4 @@
-//! What became of a scenario, what should have, and in what the two differ.
+//! The end of a scenario, the expected end, and the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::{Case, List};
 
-/// What must have become of it. What is absent is not checked.
+/// The expected end of a scenario. Absent lists are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
     /// Requests that run.
     pub allocated: Option<BTreeSet<String>>,
-    /// Requests that wait.
+    /// Requests that are queued.
     pub queued: Option<BTreeSet<String>>,
-    /// Requests that was preempted at least once.
+    /// Requests that were preempted at least once.
     pub preempted: Option<BTreeSet<String>>,
     /// Requests that could never be granted.
     pub rejected: Option<BTreeSet<String>>,
     /// Requests that are frozen.
     pub suspended: Option<BTreeSet<String>>,
-    /// Subjects whose policy was kept.
+    /// Subjects whose policy was accepted.
     pub policy_accepted: Option<BTreeSet<String>>,
     /// Subjects whose policy was refused.
     pub policy_refused: Option<BTreeSet<String>>,
@@ -28,14 +28,14 @@ pub struct Expected {
     pub placed: Option<BTreeMap<String, String>>,
 }
 
-/// What became of it.
+/// The end of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct End {
     /// Requests that run.
     pub allocated: BTreeSet<String>,
-    /// Requests that wait.
+    /// Requests that are queued.
     pub queued: BTreeSet<String>,
-    /// Requests that was preempted at least once, whatever became of them.
+    /// Requests that were preempted at least once, whatever happened to them later.
     pub preempted: BTreeSet<String>,
     /// Requests that could never be granted.
     pub rejected: BTreeSet<String>,
@@ -43,29 +43,26 @@ pub struct End {
     pub suspended: BTreeSet<String>,
     /// Requests that ended with their host.
     pub failed: BTreeSet<String>,
-    /// Subjects whose policy was kept.
+    /// Subjects whose policy was accepted.
     pub policy_accepted: BTreeSet<String>,
     /// Subjects whose policy was refused.
     pub policy_refused: BTreeSet<String>,
     /// The hosts on which each request was started last.
     pub placed: BTreeMap<String, Vec<String>>,
-    /// Why requests were rejected and policies refused.
+    /// Reasons of rejected requests and refused policies.
     pub reasons: BTreeMap<String, String>,
 }
 
-/// One list that is not as it should be.
+/// One list that differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub list: List,
-    /// What should be in it.
     pub expected: Vec<String>,
-    /// What is in it.
     pub got: Vec<String>,
 }
 
 impl Case {
-    /// In what an end differs from the one that was expected: from the nearest of them, if there are several. Empty
-    /// where nothing was expected.
+    /// The differences from the expected end, or from the nearest of several. Empty if nothing was expected.
     pub fn differences(&self, end: &End) -> Vec<Difference> {
         let options = self.expected.iter().chain(&self.expected_any_of);
         let differences = options.map(|expected| expected.differences(end));

@@ -1,4 +1,4 @@
-//! Plays a scenario on a simulated cluster and notes what happens to it.
+//! Plays a scenario on a simulated cluster and notes what happens.
 
 use std::fmt;
 
@@ -13,64 +13,62 @@ use super::expected::names;
 use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
 use crate::simulation::{HostSize, Impossible, Job, Simulation, SimulationEvent, impossible};
 
-/// Any time will do that is not the beginning of the epoch.
+/// Any time after the beginning of the epoch will do.
 const START: Time = Time::from_unix_millis(1_000_000_000);
 
-/// What stands where in a case, counted from 1.
+/// The place of an object in a case, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Among its pools.
+pub enum CasePosition {
+    /// Among the pools.
     Pool(usize),
-    /// Among its nodes.
+    /// Among the nodes.
     Node(usize),
-    /// Among its policies.
+    /// Among the policies.
     Policy(usize),
-    /// Among its events.
+    /// Among the events.
     Event(usize),
 }
 
-/// What in a case cannot be.
+/// An error in a case.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {impossible}")]
 pub struct Fault {
-    /// Where it stands.
-    pub place: Place,
-    /// Why it cannot be.
+    pub place: CasePosition,
     pub impossible: Impossible,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CasePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Pool(n) => write!(f, "pool {n}"),
-            Place::Node(n) => write!(f, "node {n}"),
-            Place::Policy(n) => write!(f, "policy {n}"),
-            Place::Event(n) => write!(f, "event {n}"),
+            CasePosition::Pool(n) => write!(f, "pool {n}"),
+            CasePosition::Node(n) => write!(f, "node {n}"),
+            CasePosition::Policy(n) => write!(f, "policy {n}"),
+            CasePosition::Event(n) => write!(f, "event {n}"),
         }
     }
 }
 
 /// A case that is being played.
-struct Play {
+struct ScenarioRun {
     simulation: Simulation,
     end: End,
-    /// Whether each pool has one host that holds all of it.
+    /// Whether each pool has one host with all of its capacity.
     one_host_each: bool,
 }
 
 impl Case {
-    /// Plays it to its end.
+    /// Plays the case to its end.
     ///
     /// # Errors
-    /// Where it names something that is not there, or one thing twice.
+    /// The case names something that does not exist, or the same name twice.
     pub fn play(&self) -> Result<End, Fault> {
-        let mut play = Play {
+        let mut play = ScenarioRun {
             simulation: Simulation::new(START),
             end: End::default(),
             one_host_each: self.nodes.is_none(),
         };
         play.set_up(self)?;
-        for (place, event) in numbered(&self.events, Place::Event) {
+        for (place, event) in numbered(&self.events, CasePosition::Event) {
             play.on_event(event).map_err(|e| fault(place, e))?;
             play.simulation.settle();
             play.note();
@@ -79,23 +77,29 @@ impl Case {
     }
 }
 
-fn numbered<T>(things: &[T], place: fn(usize) -> Place) -> impl Iterator<Item = (Place, &T)> {
+fn numbered<T>(
+    things: &[T],
+    place: fn(usize) -> CasePosition,
+) -> impl Iterator<Item = (CasePosition, &T)> {
     (1..).map(place).zip(things)
 }
 
-fn fault(place: Place, impossible: Impossible) -> Fault {
+fn fault(place: CasePosition, impossible: Impossible) -> Fault {
     Fault { place, impossible }
 }
 
-impl Play {
+impl ScenarioRun {
     fn set_up(&mut self, case: &Case) -> Result<(), Fault> {
-        for (place, pool) in numbered(&case.pools, Place::Pool) {
+        for (place, pool) in numbered(&case.pools, CasePosition::Pool) {
             self.put_pool(pool).map_err(|e| fault(place, e))?;
         }
-        for (place, node) in numbered(case.nodes.as_deref().unwrap_or_default(), Place::Node) {
+        for (place, node) in numbered(
+            case.nodes.as_deref().unwrap_or_default(),
+            CasePosition::Node,
+        ) {
             self.put_node(node).map_err(|e| fault(place, e))?;
         }
-        for (place, policy) in numbered(&case.policies, Place::Policy) {
+        for (place, policy) in numbered(&case.policies, CasePosition::Policy) {
             self.put_policy(policy).map_err(|e| fault(place, e))?;
         }
         Ok(())
@@ -232,12 +236,12 @@ impl Play {
     }
 }
 
-/// The one host of a pool in a scenario that has no nodes bears the pool's name.
+/// The name of a pool's only host in a scenario without nodes: that of the pool.
 fn host_of(pool: &PoolName) -> NodeName {
     NodeName::new(pool.as_str()).expect("names of pools and nodes follow one rule")
 }
 
-/// A host that holds all that is declared of a pool.
+/// Makes a host with the whole declared capacity of a pool.
 fn whole(declared: &ResourceTable) -> HostSize {
     let of = |key: &str| declared.get(key).copied();
     HostSize {

@@ -1,4 +1,4 @@
-//! The published cases, and what files may not say.
+//! Tests of the published cases, and of errors in files.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn every_list_that_differs_is_told_and_the_nearest_of_several_ends_counts() {
                    {"op": "submit", "request": "b", "subject": "s", "resources": {"gpu": 2}}],
         "expected": {"allocated": ["b"], "queued": [], "rejected": ["a"], "placed": {"a": "n", "b": "p"}},
     }));
-    let told: Vec<String> = differs(&case)
+    let found: Vec<String> = differs(&case)
         .iter()
         .map(|d| format!("{}: {:?} {:?}", d.list.as_str(), d.expected, d.got))
         .collect();
@@ -43,14 +43,14 @@ fn every_list_that_differs_is_told_and_the_nearest_of_several_ends_counts() {
         r#"rejected: ["a"] ["b"]"#,
         r#"placed: ["a on n", "b on p"] ["a on p", "b on nowhere"]"#,
     ];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     let right = json!([{"allocated": ["b"]}, {"allocated": ["a"], "rejected": ["b"]}]);
     case.expected = None;
     case.expected_any_of = serde_json::from_value(right).unwrap();
     assert_eq!(differs(&case), []);
 }
 
-/// Preemptions, losses and time: what spends a retry, and what a run is spared for.
+/// Preemptions, losses and time: what spends a retry, and what protects a run.
 #[test]
 fn victims_wait_again_as_their_terms_say() {
     for (terms, queued) in [
@@ -112,7 +112,8 @@ fn what_cannot_be_is_told_with_its_place() {
     }
 }
 
-/// A pool of two H100 hosts and two A100 hosts of two GPUs each, on which `low` borrows and `high` has all reserved.
+/// Makes a pool of two H100 hosts and two A100 hosts of two GPUs each, on which `low` borrows and `high` has all
+/// reserved.
 fn two_kinds(events: serde_json::Value) -> super::End {
     let host =
         |name: &str, model: &str| json!({"name": name, "pool": "p", "gpus": 2, "gpu_model": model});
@@ -163,7 +164,7 @@ fn a_gang_is_on_hosts_of_one_platform() {
         ask("h", "high", 1, 1, "h100"),
         ask("gang", "high", 2, 2, "any"),
     ]));
-    // A host of each is left, and no two of one.
+    // One host of each kind is left, and no two of one kind.
     assert!(end.queued.contains("gang"), "{:?}", end.placed);
     let end = two_kinds(json!([
         ask("a", "high", 1, 1, "a100"),

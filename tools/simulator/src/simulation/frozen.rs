@@ -1,4 +1,4 @@
-//! Jobs that be preempted, frozen or stopped, and the GPUs that they wait for.
+//! Preempted jobs that are frozen or stopped, and the GPUs that they wait for.
 
 use std::collections::BTreeSet;
 
@@ -6,34 +6,34 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::time::Time;
 
-use super::life::JobLife;
+use super::tries::JobTries;
 use super::{Simulation, SimulationEvent, attempt};
 
 /// More GPUs of one host than frozen runs wait for.
 const MOST_AWAITED: u64 = 4096;
 
 impl Simulation {
-    /// When each frozen job has been frozen for too long.
+    /// Times at which frozen jobs will have been frozen for too long.
     pub(super) fn overdue_at(&self) -> impl Iterator<Item = Time> {
         let since = self.frozen_since.values();
         since.map(|since| *since + DEFAULT_SUSPEND_TIMEOUT)
     }
 
-    /// Stops what has been frozen for too long; it waits to start again.
+    /// Stops jobs that have been frozen for too long, and queues them again.
     pub(super) fn stop_overdue(&mut self) {
         let now = self.now;
         let overdue = self.frozen_since.iter();
         let overdue = overdue.filter(|(_, since)| **since + DEFAULT_SUSPEND_TIMEOUT <= now);
         let frozen = overdue.filter_map(|(step, _)| {
-            let life = self.jobs.get(step)?;
-            Some(attempt(step, life.attempts))
+            let tries = self.jobs.get(step)?;
+            Some(attempt(step, tries.attempts))
         });
         for id in frozen.collect::<Vec<_>>() {
-            self.end_attempt(&id, JobLife::may_run_again_after_giving_way);
+            self.end_attempt(&id, JobTries::may_run_again_after_giving_way);
         }
     }
 
-    /// GPUs of a simulated host are called by their numbers.
+    /// Names GPUs of a simulated host by their numbers.
     pub(super) fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
         if wanted == 0 {
             return Vec::new();
@@ -42,7 +42,7 @@ impl Simulation {
         let runs = self.scheduler.runs_on(node);
         let runs = runs.iter().filter_map(|id| self.scheduler.run(id));
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
-        // However many it has, so many hold enough free ones.
+        // Enough GPUs are among the first of this number, however many the host has.
         let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
         let names = (0..looked_at).map(|n| (n, n.to_string()));
         let free = names.filter(|(_, name)| !held.contains(name));
@@ -60,7 +60,7 @@ impl Simulation {
 
     pub(super) fn preempt(&mut self, id: &AttemptId) {
         self.scheduler.stop(id);
-        self.end_attempt(id, JobLife::may_run_again_after_giving_way);
+        self.end_attempt(id, JobTries::may_run_again_after_giving_way);
         self.note_preempted(id);
     }
 

@@ -1,14 +1,14 @@
-//! Simulated hosts: how large they are, and of which platform.
+//! Simulated hosts: their size and platform.
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::PoolName;
 use sluice_common::platform;
 use sluice_scheduler::{Hardware, HostResources};
 
-/// More of a key than anything asks for, and little enough to be added up over many hosts.
+/// More of a key than any request asks for, and small enough to be added up over many hosts.
 const UNLIMITED: u64 = 1 << 44;
 
-/// What a host has. A key that is not named is not bounded by it.
+/// The resources of a host. Absent keys are not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostSize {
     pub gpus: u64,
@@ -20,7 +20,7 @@ pub struct HostSize {
     pub storage_mb: Option<u64>,
 }
 
-/// A host as it was put.
+/// A host with its size.
 #[derive(Clone, Debug)]
 pub(super) struct SimulatedHost {
     pub(super) pool: PoolName,

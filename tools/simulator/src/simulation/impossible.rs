@@ -1,5 +1,5 @@
-//! Why something cannot happen in a simulation, and what may be said at most: as much as a cluster takes, so that what is played
-//! ends, and adds up.
+//! Errors of impossible events in a simulation, and the largest amounts: those of a cluster, so that a simulation
+//! ends and sums do not overflow.
 
 use sluice_common::id::{NameError, NodeName, PoolName, StepId};
 use sluice_common::limit::{MAX_AMOUNT, MAX_GANG_NODES};
@@ -7,7 +7,7 @@ use sluice_common::pool::ResourceTable;
 
 use super::HostSize;
 
-/// Why something cannot happen.
+/// The reason why an event is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
     /// No pool has this name.
@@ -16,37 +16,35 @@ pub enum Impossible {
     /// No host has this name.
     #[error("there is no node `{0}`")]
     UnknownNode(NodeName),
-    /// A platform's name is none.
+    /// The name of a platform is invalid.
     #[error("platform: {0}")]
     BadName(NameError),
-    /// Nothing of this name was submitted.
+    /// No request of this name was submitted.
     #[error("there is no request `{0}`: submit it first")]
     UnknownRequest(StepId),
     /// A job of this name was submitted before.
     #[error("request `{0}` was submitted before: give each its own name")]
     Repeated(StepId),
-    /// More than there can be.
+    /// An amount exceeds the maximum.
     #[error("{what}: {amount} is more than there can be: the most is {most}")]
     TooMuch {
         what: String,
-        /// What was written.
         amount: u64,
-        /// What may be.
         most: u64,
     },
 }
 
-/// GPUs of one host. They are checked one by one.
+/// Most GPUs of one host, which are checked one by one.
 const MAX_HOST_GPUS: u64 = 65_536;
 
-/// Every amount of a table is one that can be counted.
+/// Checks the amounts of a table.
 pub(crate) fn amounts(table: &ResourceTable) -> Result<(), Impossible> {
     table
         .iter()
         .try_for_each(|(key, amount)| at_most(key.as_str(), *amount, MAX_AMOUNT))
 }
 
-/// A host is one that could be.
+/// Checks the size of a host.
 pub(super) fn host(size: &HostSize) -> Result<(), Impossible> {
     at_most("gpus", size.gpus, MAX_HOST_GPUS)?;
     [
@@ -58,7 +56,7 @@ pub(super) fn host(size: &HostSize) -> Result<(), Impossible> {
     .try_for_each(|(what, amount)| at_most(what, amount.unwrap_or_default(), MAX_AMOUNT))
 }
 
-/// A gang is one that could be.
+/// Checks the number of hosts of a gang.
 pub(crate) fn gang(nodes: u32) -> Result<(), Impossible> {
     at_most("nodes", nodes.into(), MAX_GANG_NODES.into())
 }

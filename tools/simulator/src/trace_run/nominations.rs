@@ -1,5 +1,5 @@
-//! What a run promises to steps that wait: those that came within their subject's reserved share. Whoever plays it
-//! asks when a step comes, and which of them are kept waiting.
+//! Watches starts within reserved shares: jobs that arrived within their subject's reserved share, and how long they
+//! are kept waiting.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use sluice_scheduler::Request;
 
 use super::TraceRun;
 
-/// What was promised to steps that wait: those that came within their subject's reserved share.
+/// The queued steps that were within their subject's reserved share on arrival.
 #[derive(Debug, Default)]
 pub(super) struct NominationWatch {
     of: BTreeMap<StepId, (Subject, Amounts)>,
-    /// All that is promised to each subject.
+    /// Sum of their resources by subject.
     sums: BTreeMap<Subject, Amounts>,
 }
 
@@ -24,7 +24,7 @@ impl NominationWatch {
         self.of.insert(step, (subject, demand));
     }
 
-    /// It waits no longer.
+    /// Removes a step that is no longer queued.
     pub(super) fn end(&mut self, step: &StepId) {
         let Some((subject, demand)) = self.of.remove(step) else {
             return;
@@ -36,8 +36,8 @@ impl NominationWatch {
 }
 
 impl TraceRun {
-    /// What a step asks for, where that would fit wholly into what is unused of its subject's reserved share and promised to
-    /// nobody, in any of its pools.
+    /// The resources of a step, if they fit wholly into the part of its subject's reserved share, in any of its
+    /// pools, that is unused and not needed by earlier such steps.
     pub(super) fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
         let request = self.core.request_of(step);
         let promised = self.promises.sums.get(&step.spec.subject);
@@ -45,12 +45,14 @@ impl TraceRun {
             .then_some(request.demand)
     }
 
-    /// The steps that wait though what they ask for is unused of their subject's reserved share, of those that came within
-    /// it. What the subject uses of it otherwise by now is kept from nobody.
+    /// The watched steps that are queued although their resources are unused in their subject's reserved share. If
+    /// the subject uses the share for other steps by now, they do not count.
     pub fn kept_waiting(&self) -> Vec<StepId> {
-        let market = self.state().scheduler();
+        let scheduler = self.state().scheduler();
         let promised = self.promises.of.keys();
-        let mut waiting: Vec<&Request> = promised.filter_map(|step| market.request(step)).collect();
+        let mut waiting: Vec<&Request> = promised
+            .filter_map(|step| scheduler.request(step))
+            .collect();
         waiting.sort_unstable_by_key(|request| request.place);
         let mut ahead: BTreeMap<&Subject, Amounts> = BTreeMap::new();
         waiting.retain(|request| {
@@ -64,14 +66,15 @@ impl TraceRun {
         waiting.into_iter().map(|it| it.step.clone()).collect()
     }
 
-    /// Whether a request is within its subject's reserved share in any of its pools, beside what others of the subject ask.
-    fn is_in_share(&self, request: &Request, beside: Option<&Amounts>) -> bool {
+    /// Whether a request is within its subject's reserved share in any of its pools, together with other requests of
+    /// the subject.
+    fn is_in_share(&self, request: &Request, others: Option<&Amounts>) -> bool {
         let mut asked = request.clone();
-        if let Some(beside) = beside {
-            asked.demand.add(beside);
+        if let Some(others) = others {
+            asked.demand.add(others);
         }
-        let market = self.state().scheduler();
-        let mut pools = market.pools_for(&asked).into_iter();
-        pools.any(|(_, pool)| market.is_in_share(pool, &asked))
+        let scheduler = self.state().scheduler();
+        let mut pools = scheduler.pools_for(&asked).into_iter();
+        pools.any(|(_, pool)| scheduler.is_in_share(pool, &asked))
     }
 }

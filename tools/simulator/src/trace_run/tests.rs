@@ -1,4 +1,4 @@
-//! What a run does is what a cluster does: rules of pools, platforms, time that is up, freezing.
+//! Tests that a run behaves like a cluster: rules of pools, platforms, timeouts, freezing.
 
 use coordinator_core::record;
 use coordinator_core::{NodeChange, check};
@@ -14,18 +14,19 @@ use super::*;
 
 const HOUR: Span = Span::from_secs(3600);
 
-/// A run and what was told of it.
+/// A run and its records.
 struct TestRun {
     run: TraceRun,
-    told: Vec<LogEntry>,
+    records: Vec<LogEntry>,
 }
 
 impl TestRun {
-    /// One host of two GPUs of a model in a pool with these terms, where `a` outranks `b`.
+    /// Makes one host of two GPUs of a model in a pool with these terms, in which `a` has the higher priority than
+    /// `b`.
     fn new(pool: PoolSpec) -> Self {
         let mut cluster = Self {
             run: TraceRun::new(Time::default()),
-            told: vec![],
+            records: vec![],
         };
         cluster.put(vec![PutDocument::pool("p", PoolSpec::default())]);
         cluster.join("n");
@@ -54,8 +55,8 @@ impl TestRun {
             gpus: vec![gpu(0), gpu(1)],
             ..Inventory::default()
         };
-        let (node, home) = (NodeName::new(node).unwrap(), PoolName::new("p").unwrap());
-        let joined = self.run.join(node, home, BTreeMap::new(), inventory);
+        let (node, pool) = (NodeName::new(node).unwrap(), PoolName::new("p").unwrap());
+        let joined = self.run.join(node, pool, BTreeMap::new(), inventory);
         assert_eq!(joined, Ok(()));
     }
 
@@ -79,12 +80,12 @@ impl TestRun {
 
     fn look(&mut self) {
         check(&self.run.core).unwrap();
-        self.told.extend(self.run.records());
+        self.records.extend(self.run.records());
     }
 
-    /// How a step ended, why, and when.
+    /// The end of a step: state, reason and time.
     fn ended(&self, id: &str) -> Option<(StepState, &str, Span)> {
-        self.told.iter().find_map(|stamped| {
+        self.records.iter().find_map(|stamped| {
             let Record::StepEnded(record::StepEnded {
                 step,
                 state,
@@ -99,7 +100,7 @@ impl TestRun {
     }
 
     fn rejected(&self, id: &str) -> Option<&str> {
-        self.told.iter().find_map(|stamped| {
+        self.records.iter().find_map(|stamped| {
             let Record::StepRejected(record::StepRejected { step, reason, .. }) = &stamped.record
             else {
                 return None;
@@ -148,7 +149,7 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
         };
         cluster.submit("victim", victim, HOUR).unwrap();
         cluster.pass(Span::from_secs(1800));
-        // It outranks the borrower, and works for an hour: from 1800 s to 5400 s.
+        // This step outranks the borrower, and works for an hour: from 1800 s to 5400 s.
         cluster.submit("urgent", asking("a", 1), HOUR).unwrap();
         cluster.pass(Span::from_secs(20_000));
         let fine = |at: u64| Some((StepState::Succeeded, "completed", Span::from_secs(at)));
@@ -249,7 +250,7 @@ fn one_share_is_promised_once() {
         ..asking("a", 1)
     };
     cluster.submit("holds", never, HOUR).unwrap();
-    // Where nothing may be taken, the rest of the share is promised to the first who waits for it.
+    // If nothing may be preempted, the rest of the share is nominated for the first step that waits for it.
     cluster.run.core.handle(
         Time::default(),
         Input::ChangeNode {
@@ -260,7 +261,7 @@ fn one_share_is_promised_once() {
     );
     assert_eq!(cluster.submit("first", asking("a", 1), HOUR), Ok(true));
     assert_eq!(cluster.submit("second", asking("a", 1), HOUR), Ok(false));
-    // It is kept waiting for as long as there is room for it in the share.
+    // The step is kept waiting for as long as its share has space for it.
     assert_eq!(cluster.run.kept_waiting(), [StepId::new("first").unwrap()]);
     cluster.put(vec![PutDocument::policy("p", "a", reserved(1))]);
     assert_eq!(cluster.run.kept_waiting(), []);
@@ -283,7 +284,7 @@ fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
     cluster.submit("behind", asking("a", 2), HOUR).unwrap();
     cluster.pass(HOUR + HOUR);
     let stopped = |stamped: &LogEntry| matches!(stamped.record, Record::Stopping(_));
-    assert!(!cluster.told.iter().any(stopped));
+    assert!(!cluster.records.iter().any(stopped));
     let fine = Some((StepState::Succeeded, "completed", HOUR + HOUR));
     assert_eq!(cluster.ended("waits"), fine);
 }

@@ -13,7 +13,7 @@ use sluice_reasons::Check;
 
 use crate::submit::effective_spec::EffectiveStep;
 
-/// The settings that pools have a say in: `written` is the step before, `filled` after.
+/// The settings that pools may set: `written` is the step before, `filled` after.
 pub(crate) fn settings(
     pool: &str,
     rules: &PoolSpec,
@@ -31,7 +31,7 @@ pub(crate) fn settings(
     filled.collect()
 }
 
-/// What templates and platforms lie under it, the step's own apart.
+/// The templates and platforms under the step, without the step itself.
 pub(crate) fn layers(merged: &EffectiveStep) -> impl Iterator<Item = Check> {
     let laid = merged.origins.iter().filter(|(_, origin)| match origin {
         Origin::Template { .. } | Origin::Override { .. } => true,
@@ -60,7 +60,7 @@ fn value(setting: Setting, spec: &StepSpec) -> String {
     }
 }
 
-/// Where a value came from that the step does not say.
+/// The origin of a value that the step does not set.
 fn below(pool: &str, rules: &PoolSpec, setting: Setting, spec: &StepSpec) -> String {
     let (defaults, max) = (&rules.defaults, &rules.max);
     let (by_default, at_most) = match setting {
@@ -99,7 +99,7 @@ fn same<T: PartialEq>(value: Option<T>, source: Option<T>) -> bool {
     source.is_some() && value == source
 }
 
-/// The kind of work, if it has a say in the setting.
+/// The kind of work, if it sets this setting.
 fn by_work(setting: Setting, work: Option<WorkKind>) -> Option<WorkKind> {
     work.filter(|work| match setting {
         Setting::Retries => true,

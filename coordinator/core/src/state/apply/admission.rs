@@ -10,10 +10,10 @@ use crate::model::admission::{JoinToken, TokenUse};
 use crate::record::{JoinTokenMade, JoinTokenUsed};
 use crate::state::State;
 
-use super::{Fit, Mismatch, RecordRef, need};
+use super::{ApplyResult, Mismatch, RecordRef, need};
 
 impl State {
-    pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {
+    pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> ApplyResult {
         let JoinTokenMade {
             token,
             hash,
@@ -47,7 +47,7 @@ impl State {
         })
     }
 
-    pub(super) fn on_join_token_used(&mut self, it: &JoinTokenUsed) -> Fit {
+    pub(super) fn on_join_token_used(&mut self, it: &JoinTokenUsed) -> ApplyResult {
         let JoinTokenUsed {
             token: id,
             node,
@@ -68,19 +68,23 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_join_token_revoked(&mut self, at: Time, id: &JoinTokenId) -> Fit {
+    pub(super) fn on_join_token_revoked(&mut self, at: Time, id: &JoinTokenId) -> ApplyResult {
         let token = self.token_mut(id)?;
         let open = token.revoked_at.replace(at).is_none();
         need(open, || Mismatch::Revoked(id.clone()))
     }
 
-    pub(super) fn on_join_refused(&mut self, id: &JoinTokenId) -> Fit {
+    pub(super) fn on_join_refused(&mut self, id: &JoinTokenId) -> ApplyResult {
         let token = self.token_mut(id)?;
         token.refusals = token.refusals.saturating_add(1);
         Ok(())
     }
 
-    pub(super) fn on_node_revoked(&mut self, node: &NodeName, generation: Generation) -> Fit {
+    pub(super) fn on_node_revoked(
+        &mut self,
+        node: &NodeName,
+        generation: Generation,
+    ) -> ApplyResult {
         let access = self.stored.admission.access_mut(node);
         let before = access.generation;
         access.generation = generation;

@@ -6,7 +6,7 @@ use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 
-use super::{Fit, Mismatch, RecordRef, need};
+use super::{ApplyResult, Mismatch, RecordRef, need};
 
 pub(super) fn attempt_mut<'a>(
     step: &'a mut Step,
@@ -37,9 +37,9 @@ pub(super) fn part_in<'a>(
     Ok(part)
 }
 
-/// Where a step stands while its attempt lives and nothing stops it: it starts when the first of its hosts begins, and
-/// runs once all of them have.
-pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -> Fit {
+/// Updates the state of a step that is not being stopped by its parts: it starts when the first of its hosts begins,
+/// and runs once all of them have.
+pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -> ApplyResult {
     let attempt = attempt_of(step, id)?;
     if attempt.has_ended() || step.state == StepState::Stopping || attempt.suspension.is_some() {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) fn running(attempt: &Attempt) -> Cause {
     }
 }
 
-/// Keeps the list of attempts within its bound. One whose resources are not free stays, whatever its age.
+/// Drops the oldest attempts beyond the bound. An attempt whose resources are not free stays, whatever its age.
 pub(super) fn drop_oldest_attempt(step: &mut Step) {
     if step.attempts.len() > MAX_ATTEMPTS_KEPT {
         let oldest = step.attempts.iter().position(Attempt::is_released);

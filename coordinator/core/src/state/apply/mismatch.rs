@@ -1,4 +1,4 @@
-//! Ways in which a record may not fit the state.
+//! The ways in which a record may not fit the state.
 
 use alloc::string::String;
 use core::fmt;
@@ -12,7 +12,7 @@ use sluice_common::state::{NodeState, StepState};
 
 use crate::model::step::{PartPhase, SuspensionPhase};
 
-/// In which way a record does not fit the state that it meets.
+/// The way in which a record does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("{next} should come next")]
@@ -83,7 +83,7 @@ pub enum Mismatch {
     PoolHasNodes(PoolName),
 }
 
-/// What a record names.
+/// An object that a record names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordRef {
     Step(StepId),

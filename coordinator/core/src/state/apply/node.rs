@@ -12,7 +12,7 @@ use crate::model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
 use crate::record::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 use crate::state::State;
 
-use super::{Fit, Mismatch, RecordRef, need};
+use super::{ApplyResult, Mismatch, RecordRef, need};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
@@ -22,7 +22,8 @@ fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, M
 }
 
 impl State {
-    /// Where a node was by the rule of earlier releases: where its config said, unless an admin had moved it.
+    /// Returns the pool of a node by the rule of earlier releases: the one of its config, unless an admin had moved
+    /// it.
     fn pool_by_config(&self, name: &NodeName, config: &PoolName) -> (PoolName, Option<PoolName>) {
         let moved = self.stored.nodes.get(name);
         let moved = moved.filter(|node| node.pool_of_config.is_some() && node.pool != *config);
@@ -32,7 +33,7 @@ impl State {
         }
     }
 
-    pub(super) fn on_node_reported(&mut self, at: Time, it: &NodeReported) -> Fit {
+    pub(super) fn on_node_reported(&mut self, at: Time, it: &NodeReported) -> ApplyResult {
         let NodeReported {
             node: name,
             pool,
@@ -83,7 +84,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
+    pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         need(node.state != state, || {
             Mismatch::NodeState(name.clone(), state)
@@ -92,7 +93,7 @@ impl State {
         node.state_since = at;
         node.unsupervised = None;
         match state {
-            // It is heard again, so it is not forgotten.
+            // A node that is heard again is not deleted.
             NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => {
                 node.leaving = false;
             }
@@ -102,8 +103,13 @@ impl State {
         Ok(())
     }
 
-    /// The reason may change while the state stays as it is.
-    pub(super) fn on_node_unsupervised(&mut self, at: Time, name: &NodeName, why: &str) -> Fit {
+    /// Sets the state and the reason. The reason may change while the state stays.
+    pub(super) fn on_node_unsupervised(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        why: &str,
+    ) -> ApplyResult {
         if self.node(name).map(|node| node.state) != Some(NodeState::Unsupervised) {
             self.on_node(at, name, NodeState::Unsupervised)?;
         }
@@ -111,8 +117,11 @@ impl State {
         Ok(())
     }
 
-    /// Ranks nodes again whose granted resources have changed.
-    pub(super) fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
+    /// Updates nodes in the scheduler whose granted resources have changed.
+    pub(super) fn place_nodes<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a NodeName>,
+    ) -> ApplyResult {
         for name in names {
             let node = self.stored.nodes.get(name);
             let node = node.ok_or_else(|| RecordRef::Node(name.clone()))?;
@@ -121,14 +130,19 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_cordoned(&mut self, at: Time, name: &NodeName, reason: &str) -> Fit {
+    pub(super) fn on_node_cordoned(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        reason: &str,
+    ) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         close(node, at, reason);
         self.index.place_node(node);
         Ok(())
     }
 
-    pub(super) fn on_node_draining(&mut self, at: Time, it: &NodeDraining) -> Fit {
+    pub(super) fn on_node_draining(&mut self, at: Time, it: &NodeDraining) -> ApplyResult {
         let NodeDraining {
             node: name,
             reason,
@@ -146,7 +160,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_drained(&mut self, at: Time, name: &NodeName) -> Fit {
+    pub(super) fn on_node_drained(&mut self, at: Time, name: &NodeName) -> ApplyResult {
         let empty = self.index.attempts_on(name).next().is_none();
         let node = node_mut(&mut self.stored.nodes, name)?;
         let drain = node.cordon.as_mut().and_then(|c| c.drain.as_mut());
@@ -156,7 +170,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_uncordoned(&mut self, name: &NodeName) -> Fit {
+    pub(super) fn on_node_uncordoned(&mut self, name: &NodeName) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         let closed = node.cordon.take().is_some();
         need(closed, || Mismatch::NotCordoned(name.clone()))?;
@@ -164,7 +178,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_moving(&mut self, at: Time, name: &NodeName, pool: &PoolName) -> Fit {
+    pub(super) fn on_node_moving(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        pool: &PoolName,
+    ) -> ApplyResult {
         need(self.stored.pools.contains_key(pool), || {
             RecordRef::Pool(pool.clone()).into()
         })?;
@@ -179,7 +198,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_moved(&mut self, name: &NodeName, pool: &PoolName) -> Fit {
+    pub(super) fn on_node_moved(&mut self, name: &NodeName, pool: &PoolName) -> ApplyResult {
         let empty = self.index.attempts_on(name).next().is_none();
         let known = self.stored.pools.contains_key(pool);
         let node = node_mut(&mut self.stored.nodes, name)?;
@@ -190,8 +209,8 @@ impl State {
         node.pool_of_config = Some(config).filter(|config| config != pool);
         node.pool = pool.clone();
         let cordon = node.cordon.take();
-        let kept = cordon.filter(|cordon| cordon.moves.as_ref().is_some_and(|moves| !moves.opens));
-        node.cordon = kept.map(|cordon| Cordon {
+        let stays = cordon.filter(|cordon| cordon.moves.as_ref().is_some_and(|moves| !moves.opens));
+        node.cordon = stays.map(|cordon| Cordon {
             moves: None,
             ..cordon
         });
@@ -200,14 +219,14 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_gpus_reported(&mut self, name: &NodeName, states: &GpuStates) -> Fit {
+    pub(super) fn on_gpus_reported(&mut self, name: &NodeName, states: &GpuStates) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         node.gpus = states.clone();
         self.index.place_node(node);
         Ok(())
     }
 
-    pub(super) fn on_gpus_cordoned(&mut self, at: Time, it: &GpusCordoned) -> Fit {
+    pub(super) fn on_gpus_cordoned(&mut self, at: Time, it: &GpusCordoned) -> ApplyResult {
         let GpusCordoned {
             node: name,
             gpus,
@@ -226,7 +245,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_gpus_uncordoned(&mut self, name: &NodeName, gpus: &[String]) -> Fit {
+    pub(super) fn on_gpus_uncordoned(&mut self, name: &NodeName, gpus: &[String]) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         for gpu in gpus {
             let closed = node.gpu_cordons.remove(gpu).is_some();
@@ -238,7 +257,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_labelled(&mut self, it: &NodeLabelled) -> Fit {
+    pub(super) fn on_node_labelled(&mut self, it: &NodeLabelled) -> ApplyResult {
         let NodeLabelled {
             node: name,
             set,
@@ -260,7 +279,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_leaving(&mut self, name: &NodeName) -> Fit {
+    pub(super) fn on_node_leaving(&mut self, name: &NodeName) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         let away = match node.state {
             NodeState::Unreachable | NodeState::Lost => true,
@@ -274,7 +293,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> Fit {
+    pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         let empty = self.index.attempts_on(name).next().is_none();
         need(empty, || Mismatch::HoldsSteps(name.clone()))?;
@@ -285,7 +304,7 @@ impl State {
     }
 }
 
-/// Closes a node to new work; one that is closed stays so since then, and drained where it is.
+/// Cordons a node. A node that is cordoned already keeps its time and its drain.
 fn close<'a>(node: &'a mut Node, at: Time, reason: &str) -> &'a mut Cordon {
     let cordon = node.cordon.get_or_insert_with(|| Cordon {
         reason: String::new(),

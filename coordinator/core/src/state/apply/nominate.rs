@@ -6,19 +6,19 @@ use sluice_scheduler::Nomination;
 
 use crate::state::State;
 
-use super::{Fit, Mismatch, need, step_mut};
+use super::{ApplyResult, Mismatch, need, step_mut};
 
 impl State {
-    pub(super) fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {
+    pub(super) fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> ApplyResult {
         let promised = step_mut(&mut self.stored.steps, step)?;
         let (state, held) = (promised.state, promised.held);
-        // One that is frozen waits for its own host as others wait for any.
+        // A frozen step waits for its own host as others wait for any.
         let waits = state == StepState::Queued || state == StepState::Suspended;
         need(waits && !held, || {
             Mismatch::CannotPromise(step.clone(), state)
         })?;
         if !nomination.is_firm() {
-            // A pool keeps one soft promise.
+            // A pool has one soft nomination.
             let pool = self.index.scheduler().pool(&nomination.pool);
             if let Some(replaced) = pool.and_then(|pool| pool.soft_nomination()) {
                 self.stored.nominations.remove(replaced);
@@ -31,7 +31,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_withdrawn(&mut self, step: &StepId) -> Fit {
+    pub(super) fn on_withdrawn(&mut self, step: &StepId) -> ApplyResult {
         let known = self.stored.nominations.remove(step).is_some();
         need(known, || Mismatch::NotPromised(step.clone()))?;
         self.index.scheduler_mut().withdraw(step);

@@ -16,10 +16,10 @@ use crate::model::validation::Validation;
 use crate::record::{PlatformPut, PolicyPut, PoolPut};
 use crate::state::State;
 
-use super::{Fit, Mismatch, Pools, RecordRef, need};
+use super::{ApplyResult, Mismatch, Pools, RecordRef, need};
 
 impl State {
-    pub(super) fn on_pool_put(&mut self, it: &PoolPut) -> Fit {
+    pub(super) fn on_pool_put(&mut self, it: &PoolPut) -> ApplyResult {
         let PoolPut { pool: name, spec } = it;
         let before = self.stored.pools.remove(name);
         let required = before.as_ref().map(|pool| pool.spec.require.clone());
@@ -44,7 +44,7 @@ impl State {
         Ok(())
     }
 
-    /// Finds out again of which platforms the nodes of a pool are, and ranks them.
+    /// Finds the platforms of a pool's nodes again, and updates the nodes in the scheduler.
     pub(in crate::state) fn sort_nodes_of(&mut self, name: &PoolName) {
         let hosts = self.index.scheduler().pool(name);
         let hosts = hosts.map(|pool| pool.nodes());
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    /// Ranks the nodes of a pool again that requires something else of them than before.
+    /// Updates the nodes of a pool in the scheduler after a change of its required capabilities.
     pub(in crate::state) fn place_nodes_of(&mut self, name: &PoolName) {
         let hosts = self.index.scheduler().pool(name).map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
@@ -64,7 +64,7 @@ impl State {
         }
     }
 
-    pub(super) fn on_policy_put(&mut self, it: &PolicyPut) -> Fit {
+    pub(super) fn on_policy_put(&mut self, it: &PolicyPut) -> ApplyResult {
         let PolicyPut {
             pool: name,
             subject,
@@ -81,7 +81,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
+    pub(super) fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> ApplyResult {
         let pool = pool_mut(&mut self.stored.pools, name)?;
         let known = pool.policies.remove(subject).is_some();
         need(known, || Mismatch::NoPolicy(name.clone(), subject.clone()))?;
@@ -89,7 +89,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_platform_put(&mut self, it: &PlatformPut) -> Fit {
+    pub(super) fn on_platform_put(&mut self, it: &PlatformPut) -> ApplyResult {
         let PlatformPut {
             pool: name,
             platform,
@@ -106,7 +106,11 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_platform_deleted(&mut self, name: &PoolName, platform: &PlatformName) -> Fit {
+    pub(super) fn on_platform_deleted(
+        &mut self,
+        name: &PoolName,
+        platform: &PlatformName,
+    ) -> ApplyResult {
         let pool = pool_mut(&mut self.stored.pools, name)?;
         let known = pool.platforms.remove(platform).is_some();
         need(known, || {
@@ -117,7 +121,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
+    pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> ApplyResult {
         let hosts = self.nodes_of(name).next();
         need(hosts.is_none(), || Mismatch::PoolHasNodes(name.clone()))?;
         let known = self.stored.pools.remove(name).is_some();
@@ -130,21 +134,21 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_template_put(&mut self, name: &TemplateName, terms: &Template) -> Fit {
-        let kept = StoredTemplate {
+    pub(super) fn on_template_put(&mut self, name: &TemplateName, terms: &Template) -> ApplyResult {
+        let stored = StoredTemplate {
             template: terms.clone(),
             version: self.stored.seq,
         };
-        self.stored.templates.insert(name.clone(), kept);
+        self.stored.templates.insert(name.clone(), stored);
         Ok(())
     }
 
-    pub(super) fn on_template_deleted(&mut self, name: &TemplateName) -> Fit {
+    pub(super) fn on_template_deleted(&mut self, name: &TemplateName) -> ApplyResult {
         let known = self.stored.templates.remove(name).is_some();
         need(known, || RecordRef::Template(name.clone()).into())
     }
 
-    pub(super) fn on_cluster_put(&mut self, terms: &ClusterSpec) -> Fit {
+    pub(super) fn on_cluster_put(&mut self, terms: &ClusterSpec) -> ApplyResult {
         self.stored.cluster = Cluster {
             terms: terms.clone(),
             version: self.stored.seq,
@@ -156,7 +160,7 @@ impl State {
         &mut self,
         name: &ValidationName,
         terms: &ValidationSpec,
-    ) -> Fit {
+    ) -> ApplyResult {
         let validation = Validation {
             terms: terms.clone(),
             version: self.stored.seq,
@@ -165,7 +169,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_validation_deleted(&mut self, name: &ValidationName) -> Fit {
+    pub(super) fn on_validation_deleted(&mut self, name: &ValidationName) -> ApplyResult {
         let known = self.stored.validations.remove(name).is_some();
         need(known, || RecordRef::Validation(name.clone()).into())
     }

@@ -13,7 +13,7 @@ use crate::record::Adopted;
 use crate::state::State;
 
 use super::attempt::drop_oldest_attempt;
-use super::{Fit, Mismatch, RecordRef, need};
+use super::{ApplyResult, Mismatch, RecordRef, need};
 
 impl State {
     pub(super) fn on_recovery_began(
@@ -21,18 +21,18 @@ impl State {
         since: Time,
         why: RecoveryCause,
         known: LogPoint,
-    ) -> Fit {
+    ) -> ApplyResult {
         self.stored.recovery = Some(Recovery { why, since, known });
         Ok(())
     }
 
-    pub(super) fn on_recovery_ended(&mut self) -> Fit {
+    pub(super) fn on_recovery_ended(&mut self) -> ApplyResult {
         let was = self.stored.recovery.take();
         need(was.is_some(), || Mismatch::NotRecovering)
     }
 
-    /// The step is made known where it is not, and its attempt holds from now on what its host says it has.
-    pub(super) fn on_adopted(&mut self, at: Time, it: &Adopted) -> Fit {
+    /// Adds the step if it is not known. Its attempt holds from now on what its host reported.
+    pub(super) fn on_adopted(&mut self, at: Time, it: &Adopted) -> ApplyResult {
         let Adopted {
             attempt: id,
             node,
@@ -64,7 +64,7 @@ impl State {
         drop_oldest_attempt(&mut step);
         self.stored.steps.insert(id.step.clone(), step);
         for placement in &warrant.placements {
-            // One that was to become empty, and was, is not.
+            // A drained node that was empty is not empty any more.
             let node = self.stored.nodes.get_mut(&placement.node);
             let cordon = node.and_then(|node| node.cordon.as_mut());
             if let Some(drain) = cordon.and_then(|cordon| cordon.drain.as_mut()) {
@@ -74,7 +74,7 @@ impl State {
         self.place_nodes(warrant.placements.iter().map(|placement| &placement.node))
     }
 
-    /// The step, waiting no longer.
+    /// Returns the step, removed from the queue.
     fn take_out(&mut self, at: Time, id: &AttemptId, warrant: &Warrant) -> Result<Step, Mismatch> {
         let Some(step) = self.stored.steps.remove(&id.step) else {
             let mut step = self.new_step(
@@ -85,9 +85,9 @@ impl State {
                 Cause::Submitted,
             )?;
             step.submitted_at = warrant.submitted_at;
-            step.barred = warrant.barred.clone();
-            step.home = warrant.home.clone();
-            step.grounds = warrant.grounds.clone();
+            step.excluded_pools = warrant.excluded_pools.clone();
+            step.route = warrant.route.clone();
+            step.provenance = warrant.provenance.clone();
             self.index.note_submitted(&step);
             return Ok(step);
         };

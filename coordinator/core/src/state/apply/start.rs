@@ -7,7 +7,7 @@ use sluice_common::time::{Span, Time};
 
 use crate::state::State;
 
-use super::{Fit, Mismatch, need};
+use super::{ApplyResult, Mismatch, need};
 
 impl State {
     pub(super) fn on_coordinator_started(
@@ -15,9 +15,9 @@ impl State {
         at: Time,
         epoch: &Epoch,
         lost_after: Span,
-    ) -> Fit {
+    ) -> ApplyResult {
         let before = self.epoch().map_or(0, |epoch| epoch.counter);
-        // A number that hosts made up is too high to go on from: a repair begins below it.
+        // An epoch that hosts made up is too high to continue from: a repair begins below it.
         need(epoch.counter > before || before >= MAX_EPOCH, || {
             Mismatch::Epoch {
                 epoch: epoch.counter,
@@ -25,15 +25,15 @@ impl State {
             }
         })?;
         self.stored.epoch = Some(epoch.clone());
-        // The leases that earlier ones gave run on under their terms, even where ours are shorter.
+        // Earlier coordinators' leases run on under their terms, even if ours are shorter.
         let earlier = at + self.stored.lost_after;
         self.stored.no_loss_before = self.stored.no_loss_before.max(earlier);
         self.stored.lost_after = lost_after;
         Ok(())
     }
 
-    /// What the clock was set ahead by did not pass for steps that wait, nor for the end of a drain.
-    pub(super) fn on_clock_jumped(&mut self, by: Span) -> Fit {
+    /// Moves the times of queued steps and of drains by the jump, because that time did not pass.
+    pub(super) fn on_clock_jumped(&mut self, by: Span) -> ApplyResult {
         for step in self.stored.steps.values_mut() {
             if matches!(step.state, StepState::Queued | StepState::Suspended) {
                 step.not_waited = step.not_waited + by;

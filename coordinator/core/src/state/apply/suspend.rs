@@ -13,10 +13,10 @@ use crate::record::Suspending;
 use crate::state::State;
 
 use super::attempt::{attempt_mut, attempt_of, running};
-use super::{Fit, Mismatch, need, step_mut};
+use super::{ApplyResult, Mismatch, need, step_mut};
 
 impl State {
-    pub(super) fn on_suspending(&mut self, at: Time, it: &Suspending) -> Fit {
+    pub(super) fn on_suspending(&mut self, at: Time, it: &Suspending) -> ApplyResult {
         let Suspending {
             attempt: id,
             by,
@@ -28,7 +28,7 @@ impl State {
             None => Cause::Held,
         };
         let preempted_by = by.clone();
-        // One that is being brought back may have to be preempted again before it has come.
+        // An attempt that is being resumed may be preempted again before it runs.
         let from = [None, Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| {
             attempt.preempted_by = preempted_by;
@@ -41,7 +41,7 @@ impl State {
         self.stand(id, StepState::Suspending, reason)
     }
 
-    pub(super) fn on_suspended(&mut self, at: Time, id: &AttemptId, moved_mb: u64) -> Fit {
+    pub(super) fn on_suspended(&mut self, at: Time, id: &AttemptId, moved_mb: u64) -> ApplyResult {
         let from = [Some(SuspensionPhase::Suspending)];
         self.change_suspension(id, &from, |attempt| {
             attempt.backfill = BTreeSet::new();
@@ -75,7 +75,7 @@ impl State {
         at: Time,
         id: &AttemptId,
         backfill: &BTreeSet<StepId>,
-    ) -> Fit {
+    ) -> ApplyResult {
         self.stored.nominations.remove(&id.step);
         self.index.scheduler_mut().dequeue(&id.step);
         let backfill = backfill.clone();
@@ -91,7 +91,7 @@ impl State {
         self.stand(id, StepState::Resuming, Cause::Resuming)
     }
 
-    pub(super) fn on_resumed(&mut self, id: &AttemptId) -> Fit {
+    pub(super) fn on_resumed(&mut self, id: &AttemptId) -> ApplyResult {
         let from = [Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| attempt.suspension = None)?;
         let step = step_mut(&mut self.stored.steps, &id.step)?;
@@ -99,8 +99,8 @@ impl State {
         self.stand(id, StepState::Running, reason)
     }
 
-    /// Whoever records it records that the attempt is stopped, next.
-    pub(super) fn on_not_suspended(&mut self, id: &AttemptId, why: &SuspendFailure) -> Fit {
+    /// Notes the failure. The caller's next record stops the attempt.
+    pub(super) fn on_not_suspended(&mut self, id: &AttemptId, why: &SuspendFailure) -> ApplyResult {
         let from = [
             Some(SuspensionPhase::Suspending),
             Some(SuspensionPhase::Resuming),
@@ -113,7 +113,7 @@ impl State {
         self.stand(id, StepState::Running, Cause::NotSuspended { failure })
     }
 
-    pub(super) fn on_held(&mut self, id: &StepId) -> Fit {
+    pub(super) fn on_held(&mut self, id: &StepId) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, id)?;
         need(!step.held && !step.state.is_terminal(), || {
             Mismatch::CannotHold(id.clone(), step.state)
@@ -124,7 +124,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_unheld(&mut self, at: Time, id: &StepId) -> Fit {
+    pub(super) fn on_unheld(&mut self, at: Time, id: &StepId) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, id)?;
         need(step.held, || Mismatch::NotHeld(id.clone()))?;
         step.held = false;
@@ -137,7 +137,7 @@ impl State {
             && let Some(attempt) = step.attempts.last_mut()
             && let Some(suspension) = &mut attempt.suspension
         {
-            // From now on it is one that waits for its place.
+            // From now on the step waits for its place.
             suspension.since = at;
             let id = step.attempt_id(step.latest().map_or(0, |latest| latest.number));
             self.index.scheduler_mut().await_resumption(&id);
@@ -145,13 +145,13 @@ impl State {
         Ok(())
     }
 
-    /// Changes how an attempt that runs stands with being frozen, and counts what it holds again.
+    /// Changes the suspension of a running attempt, and counts again what it holds.
     fn change_suspension(
         &mut self,
         id: &AttemptId,
         from: &[Option<SuspensionPhase>],
         change: impl FnOnce(&mut Attempt),
-    ) -> Fit {
+    ) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let attempt = attempt_mut(step, id)?;
         let phase = attempt.suspension();
@@ -167,7 +167,7 @@ impl State {
         self.place_nodes(nodes)
     }
 
-    fn stand(&mut self, id: &AttemptId, state: StepState, reason: Cause) -> Fit {
+    fn stand(&mut self, id: &AttemptId, state: StepState, reason: Cause) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         step.state = state;
         step.reason = reason;

@@ -1,4 +1,4 @@
-//! Who uses what a change takes away, as text.
+//! Sentences about users of what a change takes away.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -7,16 +7,16 @@ use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, StepId, Subject, TemplateName};
 use sluice_common::quantity::figure;
 
-/// A caller uses what a change takes away.
+/// Steps or a document that use what a change takes away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// What, and of which there would be too little.
+    /// The object or amount that would be missing.
     pub what: InUse,
     /// The steps that use it.
     pub steps: Vec<StepId>,
 }
 
-/// What a change takes away that is in use.
+/// The object or amount in use that a change takes away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InUse {
     /// An amount of a pool, or of a subject's policy there.
@@ -32,7 +32,7 @@ pub enum InUse {
         pool: PoolName,
         subject: Option<Subject>,
     },
-    /// What lets steps start that wait.
+    /// Terms that let queued steps start.
     Waiting,
     /// A template that a pool names.
     Template {
@@ -41,7 +41,7 @@ pub enum InUse {
     },
 }
 
-/// Which amount shrinks, and how much of it is used.
+/// The amount that shrinks, and the amount in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shrunk {
     Capacity {
@@ -50,7 +50,7 @@ pub enum Shrunk {
     Limit {
         used: u64,
     },
-    /// By steps that is not preemptible.
+    /// The reserved amount, used by steps that are not preemptible.
     Reserved {
         used: u64,
     },
@@ -66,11 +66,11 @@ impl fmt::Display for Use {
                 to,
                 shrunk,
             } => {
-                whose(f, pool, subject.as_ref())?;
+                write_owner(f, pool, subject.as_ref())?;
                 shrinks(f, subject.as_ref(), key, *to, *shrunk)
             }
             InUse::Gone { pool, subject } => {
-                whose(f, pool, subject.as_ref())?;
+                write_owner(f, pool, subject.as_ref())?;
                 match subject {
                     Some(subject) => write!(f, "steps of `{subject}` run in it"),
                     None => f.write_str("steps run in it"),
@@ -90,7 +90,11 @@ impl fmt::Display for Use {
     }
 }
 
-fn whose(f: &mut fmt::Formatter<'_>, pool: &PoolName, subject: Option<&Subject>) -> fmt::Result {
+fn write_owner(
+    f: &mut fmt::Formatter<'_>,
+    pool: &PoolName,
+    subject: Option<&Subject>,
+) -> fmt::Result {
     match subject {
         Some(subject) => write!(f, "policy of `{subject}` in pool `{pool}`: "),
         None => write!(f, "pool `{pool}`: "),

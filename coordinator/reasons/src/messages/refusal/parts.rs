@@ -9,7 +9,7 @@ use sluice_common::amount::format_memory;
 use super::*;
 use crate::messages::shortened;
 
-/// Number of steps a message names.
+/// Most steps that a message names.
 const NAMED_STEPS: usize = 5;
 
 pub(super) fn named(steps: &[StepId]) -> String {
@@ -49,7 +49,7 @@ pub(super) fn queue_full(full: &QueueFull) -> String {
     )
 }
 
-/// Before the name of a pool, if it is a platform of it that is spoken of.
+/// The words before the name of a pool, if the sentence is about a platform of it.
 pub(super) fn of_platform(platform: Option<&PlatformName>) -> String {
     platform.map_or_else(String::new, |it| format!("platform `{it}` of "))
 }

@@ -1,4 +1,4 @@
-//! Which rule of a pool a step breaks by what it says, as text.
+//! Sentences about rules of a pool that a step breaks.
 
 use alloc::format;
 use alloc::string::ToString;

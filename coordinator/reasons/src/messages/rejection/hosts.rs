@@ -1,4 +1,4 @@
-//! Why too few hosts of a pool could hold a step, as text.
+//! Sentences about pools with too few hosts for a step.
 
 use alloc::format;
 use alloc::string::String;
@@ -57,7 +57,7 @@ impl HostMismatch {
     }
 }
 
-/// Of the platform that has most of them where there are several.
+/// Names the platform with most hosts if there are several.
 fn too_few(pool: &PoolName, asked: u32, large: u64, of_one_platform: bool) -> String {
     let are = if large == 1 { "is" } else { "are" };
     let message = format!(

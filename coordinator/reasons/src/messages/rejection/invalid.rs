@@ -1,4 +1,4 @@
-//! Which assertions a step does not keep, or no host for it, as text.
+//! Sentences about assertions that a step fails, or that no host passes for it.
 
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +10,7 @@ use sluice_common::reason::{Reason, ReasonCode};
 use crate::rejection::{AssertionSource, FailedAssertion, FailingHost};
 
 impl AssertionSource {
-    /// As messages call it.
+    /// The name of the documents in messages.
     pub(super) fn named(&self, pool: &PoolName) -> String {
         match self {
             AssertionSource::Pool => format!("pool `{pool}`"),
@@ -32,7 +32,7 @@ impl AssertionSource {
 }
 
 impl FailedAssertion {
-    /// `judge` is whose assertions they are.
+    /// `judge` tells whose assertions they are.
     pub(super) fn to_reason(
         &self,
         judge: &str,
@@ -56,7 +56,7 @@ impl FailedAssertion {
                     "{advice} (no host of {judge} passes all of its validations: {}{more})",
                     hosts.join("; ")
                 ));
-                // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.
+                // Names of details are sorted by bytes, so numbers of two digits keep the order of the hosts.
                 (1..)
                     .zip(hosts)
                     .fold(reason.with("hosts", *asked), |reason, (at, host)| {

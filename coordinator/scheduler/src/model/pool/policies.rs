@@ -37,7 +37,6 @@ pub enum PolicyError {
         reserved: u64,
         /// Amount that the other policies reserve.
         others: u64,
-        /// Declared amount.
         declared: u64,
     },
 }
@@ -78,12 +77,12 @@ impl Pool {
             .iter()
             .filter_map(|subject| self.defined_policy(subject));
         for (subject, policy) in blamed.chain(others) {
-            let beside = |key: &ResourceKey| {
+            let of_others = |key: &ResourceKey| {
                 let own = policy.reserved.get(key).copied().unwrap_or(0);
                 sums.get(key).map_or(0, |sum| sum - u128::from(own))
             };
-            let kept = self.check_policy_against(policy, beside);
-            kept.map_err(|why| (subject, why))?;
+            let checked = self.check_policy_against(policy, of_others);
+            checked.map_err(|why| (subject, why))?;
         }
         Ok(())
     }
@@ -112,7 +111,7 @@ impl Pool {
     fn check_policy_against(
         &self,
         policy: &PolicySpec,
-        beside: impl Fn(&ResourceKey) -> u128,
+        of_others: impl Fn(&ResourceKey) -> u128,
     ) -> Result<(), PolicyError> {
         for key in policy.keys() {
             if !self.counts(key.as_str()) {
@@ -120,7 +119,7 @@ impl Pool {
             }
         }
         for (key, reserved) in &policy.reserved {
-            let others = beside(key);
+            let others = of_others(key);
             let (key, reserved) = (key.clone(), *reserved);
             if let Some(limit) = policy.limit(key.as_str()).filter(|limit| reserved > *limit) {
                 return Err(PolicyError::ReservedAboveLimit {

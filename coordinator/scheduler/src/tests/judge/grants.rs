@@ -268,11 +268,12 @@ impl Judge {
         marks: &BackfillMarks,
     ) -> RuleResult {
         let head = self.head_before(pool, ask);
-        let around = head.filter(|head| self.touches(head, ask, pool, hosts));
+        let backfilled = head.filter(|head| self.touches(head, ask, pool, hosts));
         let passed = self.limited_ahead(ask, pool);
         let mut marks = marks.iter();
-        let unfounded = marks
-            .find(|mark| Some(*mark) != around && !passed.iter().any(|other| other.step == **mark));
+        let unfounded = marks.find(|mark| {
+            Some(*mark) != backfilled && !passed.iter().any(|other| other.step == **mark)
+        });
         rule("marks_have_a_reason", unfounded.is_none(), || {
             format!(
                 "{} is marked as backfill to {unfounded:?}, head {head:?}",

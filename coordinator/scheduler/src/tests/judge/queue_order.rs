@@ -1,4 +1,4 @@
-//! Queue order.
+//! Judges the order of the queue.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;

@@ -56,11 +56,11 @@ fn users_are_refused_with_the_admin_s_words() {
     assert_eq!(seen["status"], "maintenance");
     let refused = guarded.call(&user, "POST", "/v1/steps", &body("c", None));
     assert_eq!(code(&refused), "pool_in_maintenance", "{refused:?}");
-    let (status, told) = guarded.call(&user, "POST", "/v1/steps?dry_run=true", &body("d", None));
+    let (status, answer) = guarded.call(&user, "POST", "/v1/steps?dry_run=true", &body("d", None));
     assert_eq!(
-        (status, &told["outcome"], &told["step"]),
+        (status, &answer["outcome"], &answer["step"]),
         (200, &json!("refused"), &json!(null)),
-        "{told}"
+        "{answer}"
     );
 }
 
@@ -69,14 +69,14 @@ fn whoever_could_end_it_submits_as_if_there_were_none() {
     let (guarded, _, admin) = closed();
     let (status, step) = guarded.call(&admin, "POST", "/v1/steps", &body("a", Some("train")));
     assert_eq!((status, &step["pool"]), (201, &json!("train")), "{step}");
-    let (_, told) = guarded.call(
+    let (_, answer) = guarded.call(
         &admin,
         "POST",
         "/v1/steps?dry_run=true",
         &body("b", Some("train")),
     );
-    assert_ne!(told["outcome"], "refused", "{told}");
-    let checks = told["stages"][0]["checks"].as_array().unwrap();
+    assert_ne!(answer["outcome"], "refused", "{answer}");
+    let checks = answer["stages"][0]["checks"].as_array().unwrap();
     let about: Vec<&Value> = checks.iter().map(|it| &it["message"]).collect();
     let expected = json!("it takes new steps from its admins only: racks until noon");
     assert!(about.contains(&&expected), "{about:?}");

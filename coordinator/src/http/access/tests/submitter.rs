@@ -30,8 +30,8 @@ fn a_step_keeps_the_user_who_submitted_it_and_who_is_none_has_no_name() {
     ] {
         let (status, made) = submitted(&guarded, token, &step(id));
         assert_eq!((status, &made["submitted_by"]), (201, &user), "{made}");
-        let kept = guarded.get(OWN, &format!("/v1/steps/{id}")).1;
-        assert_eq!(kept["submitted_by"], user, "{kept}");
+        let shown = guarded.get(OWN, &format!("/v1/steps/{id}")).1;
+        assert_eq!(shown["submitted_by"], user, "{shown}");
     }
     assert_eq!(guarded.get(&alice, "/v1/whoami").1["user"], "alice");
     assert_eq!(guarded.get(OWN, "/v1/whoami").1["user"], Value::Null);

@@ -10,8 +10,8 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
 }
 
-fn is_harmless(said: &str) {
-    assert!(!said.chars().any(char::is_control), "{said:?}");
+fn is_harmless(message: &str) {
+    assert!(!message.chars().any(char::is_control), "{message:?}");
 }
 
 /// Signs these bytes as claims.
@@ -56,7 +56,7 @@ fn tokens() {
                     let until = claims["exp"].as_f64().unwrap() * 1000.0 + 31_000.0;
                     assert!(found.expires_at.unix_millis() as f64 <= until);
                 }
-                Err(said) => is_harmless(said),
+                Err(message) => is_harmless(message),
             }
         });
 }
@@ -94,9 +94,12 @@ fn lists_of_keys() {
             let set = match keys::public("oidc.jwks_file", "keys.json", input) {
                 Ok(set) => set,
                 Err(error) => {
-                    let said = error.to_string();
-                    assert!(said.contains("keys.json"), "it names a place: {said:?}");
-                    return is_harmless(&said);
+                    let message = error.to_string();
+                    assert!(
+                        message.contains("keys.json"),
+                        "it names a place: {message:?}"
+                    );
+                    return is_harmless(&message);
                 }
             };
             let is_there = String::from_utf8_lossy(input).contains(&public);

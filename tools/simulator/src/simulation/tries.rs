@@ -1,10 +1,10 @@
-//! How often a job has been tried, and whether it may be again.
+//! Counts the tries of a job, and decides whether it may run again.
 
 use sluice_common::step::OnPreempt;
 
-/// Number of times a job has been tried, and may be.
+/// Number of tries of a job, and of allowed ones.
 #[derive(Clone, Debug)]
-pub(super) struct JobLife {
+pub(super) struct JobTries {
     pub(super) attempts: u32,
     pub(super) retries_left: u32,
     pub(super) free_preemptions: bool,
@@ -13,7 +13,7 @@ pub(super) struct JobLife {
     pub(super) runs: bool,
 }
 
-impl JobLife {
+impl JobTries {
     pub(super) fn may_run_again_after_loss(&mut self) -> bool {
         if self.free_preemptions {
             return true;
