@@ -39,26 +39,26 @@ pub(crate) struct Args {
     /// The pool to join.
     #[arg(long, env = "SLUICE_AGENT_POOL", global = true)]
     pub(crate) pool: Option<String>,
-    /// Where the agent keeps its state.
+    /// State directory of the agent.
     #[arg(long, env = "SLUICE_AGENT_STATE_DIR", global = true)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Where the supervisor listens.
+    /// Path of the supervisor's socket.
     #[arg(long, env = "SLUICE_AGENT_SUPERVISOR_SOCKET")]
     pub(crate) supervisor_socket: Option<PathBuf>,
     /// NVML's library, in place of the loader's choice.
     #[arg(long, env = "SLUICE_AGENT_NVML_LIBRARY", global = true)]
     pub(crate) nvml_library: Option<PathBuf>,
-    /// How long the GPUs of a step may take to come free once nothing of it is left.
+    /// Longest time until the GPUs of a step are free after its last process has ended.
     #[arg(
         long,
         env = "SLUICE_AGENT_GPU_RELEASE_TIMEOUT",
         value_name = "DURATION"
     )]
     pub(crate) gpu_release_timeout: Option<String>,
-    /// How long moving what a step holds on GPUs may take before it is frozen, and bringing it back.
+    /// Longest time to move a step's data off its GPUs before it is frozen, or back when it is resumed.
     #[arg(long, env = "SLUICE_AGENT_SUSPEND_LIMIT", value_name = "DURATION")]
     pub(crate) suspend_limit: Option<String>,
-    /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
+    /// Format of the log on stderr: text, json or auto, which is the journal's form under systemd and else text.
     #[arg(
         long,
         env = sluice_log::FORMAT_VARIABLE,

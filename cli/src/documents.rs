@@ -60,26 +60,26 @@ pub(crate) enum Document {
     /// A step to be submitted.
     Step(Box<StepRequest>),
     /// A read-only answer of the cluster, described by the sentence.
-    Told(String),
+    ReadOnly(String),
 }
 
 /// A document that `apply` does not send.
 #[derive(Debug)]
-pub(crate) enum NotApplied {
+pub(crate) enum SkippedDocument {
     Host(Box<HostDocument>),
     Step,
     /// A read-only object, left as it is.
-    Told(String),
+    ReadOnly(String),
 }
 
 impl Document {
     /// Returns the document for `apply`, or else its kind.
-    pub(crate) fn put(self) -> Result<PutDocument, NotApplied> {
+    pub(crate) fn put(self) -> Result<PutDocument, SkippedDocument> {
         match self {
             Document::Put(document) => Ok(*document),
-            Document::Step(_) => Err(NotApplied::Step),
-            Document::Host(host) => Err(NotApplied::Host(host)),
-            Document::Told(what) => Err(NotApplied::Told(what)),
+            Document::Step(_) => Err(SkippedDocument::Step),
+            Document::Host(host) => Err(SkippedDocument::Host(host)),
+            Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
         }
     }
 }
@@ -238,7 +238,7 @@ fn document(value: Value) -> Result<Document, String> {
     let name = name.into_iter().flatten().collect::<Vec<_>>().join("/");
     let mut fields = match from_view::read(&kind, fields)? {
         FromView::Document(fields) => fields,
-        FromView::Nothing(why) => return Ok(Document::Told(format!("{kind}/{name}: {why}"))),
+        FromView::Nothing(why) => return Ok(Document::ReadOnly(format!("{kind}/{name}: {why}"))),
     };
     let put = match kind.as_str() {
         "cluster" => PutDocument::cluster(parse(fields)?),
@@ -339,14 +339,15 @@ mod tests {
                     kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n---\n\
                     kind: template\nname: t\nworkdir: /scratch/{{subject}}\n";
         let documents = read(text, "f.yaml").unwrap().into_iter();
-        let kinds: Vec<Result<PutDocument, NotApplied>> = documents.map(Document::put).collect();
+        let kinds: Vec<Result<PutDocument, SkippedDocument>> =
+            documents.map(Document::put).collect();
         assert!(matches!(
             &kinds[..],
             [
                 Ok(PutDocument::Pool(_)),
                 Ok(PutDocument::Policy(_)),
-                Err(NotApplied::Host(_)),
-                Err(NotApplied::Step),
+                Err(SkippedDocument::Host(_)),
+                Err(SkippedDocument::Step),
                 Ok(PutDocument::Cluster(_)),
                 Ok(PutDocument::Template { .. })
             ]

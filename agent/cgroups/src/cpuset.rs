@@ -35,6 +35,7 @@ enum Backend {
 }
 
 impl Cpusets {
+    /// Makes a value that pins no step.
     pub fn none() -> Self {
         Self {
             backend: Backend::None,
@@ -66,6 +67,7 @@ impl Cpusets {
         }
     }
 
+    /// The mechanism by which steps are pinned.
     pub fn mechanism(&self) -> Mechanism {
         match self.backend {
             Backend::None => Mechanism::None,

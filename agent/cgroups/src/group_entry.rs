@@ -22,6 +22,7 @@ pub struct GroupEntry {
 }
 
 impl GroupEntry {
+    /// The group into which `clone3` starts a process.
     pub fn clone_target(&self) -> Option<BorrowedFd<'_>> {
         self.clone_target.as_ref().map(|(group, _)| group.as_fd())
     }

@@ -64,6 +64,7 @@ impl Legacy {
         }
     }
 
+    /// Whether a root is known for the controller.
     pub fn has(&self, controller: Controller) -> bool {
         self.roots.contains_key(&controller)
     }

@@ -160,7 +160,7 @@ pub(crate) enum Rejection {
 
 /// Relation of an acceptable epoch to the highest one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EpochStanding {
+pub(crate) enum EpochComparison {
     /// The same epoch.
     Known,
     /// A higher epoch, to be stored before it is obeyed.
@@ -171,14 +171,14 @@ pub(crate) enum EpochStanding {
 pub(crate) fn check_epoch(
     highest: Option<&Epoch>,
     epoch: &Epoch,
-) -> Result<EpochStanding, Rejection> {
+) -> Result<EpochComparison, Rejection> {
     if epoch.counter > MAX_EPOCH {
         return Err(Rejection::NoEpoch {
             found: epoch.counter,
         });
     }
     let Some(highest) = highest else {
-        return Ok(EpochStanding::New);
+        return Ok(EpochComparison::New);
     };
     if highest.cluster != epoch.cluster {
         return Err(Rejection::OtherCluster {
@@ -187,8 +187,8 @@ pub(crate) fn check_epoch(
         });
     }
     match epoch.counter.cmp(&highest.counter) {
-        core::cmp::Ordering::Equal => Ok(EpochStanding::Known),
-        core::cmp::Ordering::Greater => Ok(EpochStanding::New),
+        core::cmp::Ordering::Equal => Ok(EpochComparison::Known),
+        core::cmp::Ordering::Greater => Ok(EpochComparison::New),
         core::cmp::Ordering::Less => Err(Rejection::OldEpoch {
             cluster: epoch.cluster.clone(),
             found: epoch.counter,
@@ -212,14 +212,14 @@ mod tests {
     #[test]
     fn an_epoch_is_obeyed_unless_it_is_older_or_of_another_cluster() {
         let highest = epoch("c", 5);
-        assert_eq!(check_epoch(None, &epoch("c", 1)), Ok(EpochStanding::New));
+        assert_eq!(check_epoch(None, &epoch("c", 1)), Ok(EpochComparison::New));
         assert_eq!(
             check_epoch(Some(&highest), &epoch("c", 5)),
-            Ok(EpochStanding::Known)
+            Ok(EpochComparison::Known)
         );
         assert_eq!(
             check_epoch(Some(&highest), &epoch("c", 6)),
-            Ok(EpochStanding::New)
+            Ok(EpochComparison::New)
         );
         for (refused, words) in [
             (

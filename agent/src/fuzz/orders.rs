@@ -34,14 +34,14 @@ fn settings() -> Settings {
     }
 }
 
-struct World {
+struct FuzzedCore {
     core: Core,
     now: u64,
     timers: BTreeMap<TimerKey, BootMillis>,
     link: u64,
 }
 
-impl World {
+impl FuzzedCore {
     fn new() -> Self {
         Self {
             core: Core::new(settings(), None),
@@ -194,7 +194,7 @@ fn words_of_peers() {
         .max_bytes(8192)
         .memory(8 << 20, 4096)
         .run(|input| {
-            let mut world = World::new();
+            let mut world = FuzzedCore::new();
             for line in input.split(|byte| *byte == b'\n').take(60) {
                 world.line(line);
                 check(&world.core).unwrap_or_else(|violation| panic!("{violation}"));

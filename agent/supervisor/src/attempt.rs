@@ -69,6 +69,7 @@ pub enum AfterHooksState {
     Done,
 }
 
+/// An attempt on this host, from its assignment until its resources are free.
 #[derive(Debug)]
 pub struct Attempt {
     /// Details from the spawn order, which survive restarts.
@@ -178,6 +179,7 @@ impl Attempt {
         }
     }
 
+    /// The phase of the attempt.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }

@@ -36,6 +36,7 @@ pub enum DisconnectReason {
     Io(#[from] io::Error),
 }
 
+/// A connection of the agent.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,

@@ -144,6 +144,7 @@ pub fn keep_open(fd: BorrowedFd<'_>, keep: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// The number of a file descriptor.
 pub fn number(fd: &impl AsFd) -> RawFd {
     fd.as_fd().as_raw_fd()
 }

@@ -36,7 +36,7 @@ use group_roots::GroupRootsFile;
 
 /// An attempt that may have running processes.
 #[derive(Clone, Copy, Debug)]
-struct KeptAttempt {
+struct KeeperAttempt {
     main: Option<Process>,
     /// When the keeper kills the attempt; `None` if it has no lease.
     due_at: Option<BootMillis>,
@@ -55,7 +55,7 @@ pub struct Keeper {
     groups: Groups,
     owners: ProcessScanner,
     renewed: Option<BootMillis>,
-    held: BTreeMap<AttemptId, KeptAttempt>,
+    held: BTreeMap<AttemptId, KeeperAttempt>,
     cannot_read: bool,
 }
 
@@ -78,7 +78,8 @@ impl Keeper {
     pub fn look(&mut self, now: BootMillis) -> bool {
         self.reap();
         let is_seeing = self.learn(now);
-        let is_due = |held: &KeptAttempt| !held.is_over && held.due_at.is_some_and(|at| at <= now);
+        let is_due =
+            |held: &KeeperAttempt| !held.is_over && held.due_at.is_some_and(|at| at <= now);
         let due = self.held.iter().filter(|(_, held)| is_due(held));
         let due: Vec<AttemptId> = due.map(|(id, _)| id.clone()).collect();
         self.end(&due, None);
@@ -91,7 +92,7 @@ impl Keeper {
 
     /// Whether some attempt has a lease and running processes.
     pub fn keeps(&self) -> bool {
-        let leased = |held: &KeptAttempt| held.due_at.is_some() && !held.is_over;
+        let leased = |held: &KeeperAttempt| held.due_at.is_some() && !held.is_over;
         let mut held = self.held.iter().filter(|(_, held)| leased(held));
         // Without groups, strays are found only by a scan of the whole host, which happens when the kill is
         // due.
@@ -145,10 +146,10 @@ impl Keeper {
     fn judge(
         &self,
         entry: SpoolEntry,
-        known: Option<KeptAttempt>,
+        known: Option<KeeperAttempt>,
         now: BootMillis,
-    ) -> Option<KeptAttempt> {
-        let fresh = |main, due_at| KeptAttempt {
+    ) -> Option<KeeperAttempt> {
+        let fresh = |main, due_at| KeeperAttempt {
             main,
             due_at,
             is_over: false,
@@ -164,7 +165,7 @@ impl Keeper {
                 // An attempt that never began may be started again under its id.
                 let known = known.filter(|known| known.main == main);
                 let seen = known.unwrap_or_else(|| fresh(main, due_at));
-                Some(KeptAttempt { due_at, ..seen })
+                Some(KeeperAttempt { due_at, ..seen })
             }
             // The next supervisor would kill the attempt at its start. No lease on this host expired before
             // the last renewal.
@@ -190,7 +191,7 @@ impl Keeper {
         }
     }
 
-    fn send(&self, id: &AttemptId, held: &KeptAttempt, strays: &[u32], signal: Signal) {
+    fn send(&self, id: &AttemptId, held: &KeeperAttempt, strays: &[u32], signal: Signal) {
         if signal == Signal::SIGKILL {
             self.groups.kill(id);
         }
@@ -221,7 +222,7 @@ impl Keeper {
         }
     }
 
-    fn is_left(&self, id: &AttemptId, held: &KeptAttempt) -> bool {
+    fn is_left(&self, id: &AttemptId, held: &KeeperAttempt) -> bool {
         self.groups.is_populated(id) || held.main.is_some_and(|main| lives(&main))
     }
 

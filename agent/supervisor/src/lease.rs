@@ -13,6 +13,7 @@ use sluice_common::time::Span;
 
 use crate::clock;
 
+/// The lease of an attempt on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     until: BootMillis,

@@ -16,7 +16,7 @@ use sluice_common::reason::Detail;
 use super::outage_note;
 use crate::args::{ApplyArgs, Format};
 use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
-use crate::documents::{self, Document, DocumentLocation, LocatedDocument, NotApplied};
+use crate::documents::{self, Document, DocumentLocation, LocatedDocument, SkippedDocument};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::{safe, shortened};
@@ -29,7 +29,7 @@ const NAMED_STEPS: usize = 10;
 
 /// Options of a change.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How {
+pub(super) struct ChangeOptions {
     pub(super) dry_run: bool,
     pub(super) force: bool,
 }
@@ -47,11 +47,11 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
         }
     }
     open_new_pools(client, &mut request.put);
-    let how = How {
+    let options = ChangeOptions {
         dry_run: args.dry_run,
         force: args.force,
     };
-    make(client, &request, how, out).map_err(|failure| placed(failure, &places))
+    make(client, &request, options, out).map_err(|failure| placed(failure, &places))
 }
 
 /// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
@@ -164,12 +164,14 @@ fn put(
 ) -> Result<Option<PutDocument>, Failure> {
     let (kind, way) = match document.put() {
         Ok(document) => return Ok(Some(document)),
-        Err(NotApplied::Told(what)) => {
+        Err(SkippedDocument::ReadOnly(what)) => {
             out.notice(&format!("{place}: {what}"));
             return Ok(None);
         }
-        Err(NotApplied::Host(_)) => ("host", "only `sluice dev --file` makes hosts for trials"),
-        Err(NotApplied::Step) => ("step", "hand it in with `sluice submit -f`"),
+        Err(SkippedDocument::Host(_)) => {
+            ("host", "only `sluice dev --file` makes hosts for trials")
+        }
+        Err(SkippedDocument::Step) => ("step", "hand it in with `sluice submit -f`"),
     };
     Err(Failure::Failed(format!(
         "{place}: kind: `{kind}` is not applied: {way}"
@@ -180,11 +182,11 @@ fn put(
 pub(super) fn make(
     client: &Client,
     request: &ApplyRequest,
-    how: How,
+    options: ChangeOptions,
     out: Out,
 ) -> Result<u8, Failure> {
     let made = client.keep_trying(RetryLimit::CHANGE, outage_note(out), || {
-        client.apply(request, how.dry_run, how.force)
+        client.apply(request, options.dry_run, options.force)
     })?;
     match out.format() {
         Format::Table | Format::Wide => out.result(&text(&made))?,
@@ -194,7 +196,7 @@ pub(super) fn make(
             out.result(&names)?;
         }
     }
-    let refused = how.dry_run && !how.force && !made.in_use.is_empty();
+    let refused = options.dry_run && !options.force && !made.in_use.is_empty();
     if refused {
         out.error(
             "it would be refused, for it takes from those who use it: free it first, or make it all the same with \

@@ -2,7 +2,7 @@
 
 use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
-use super::apply::{self, How};
+use super::apply::{self, ChangeOptions};
 use super::cordon::change;
 use crate::args::{DeleteArgs, DeleteKind};
 use crate::client::{ApiError, Client};
@@ -110,11 +110,11 @@ fn terms(
         delete,
         ..ApplyRequest::default()
     };
-    let how = How {
+    let options = ChangeOptions {
         dry_run: args.dry_run,
         force: args.force,
     };
-    apply::make(client, &request, how, out)
+    apply::make(client, &request, options, out)
 }
 
 fn nodes(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {

@@ -56,7 +56,7 @@ impl Plan {
                     Document::Put(document) => plan.add(*document),
                     Document::Step(step) => plan.steps.push(*step),
                     // Read-only objects are made by what they belong to.
-                    Document::Told(_) => {}
+                    Document::ReadOnly(_) => {}
                 }
             }
         }

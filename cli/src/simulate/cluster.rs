@@ -13,7 +13,7 @@ use sluice_common::time::Time;
 use sluice_simulator::{SetupError, TraceRun};
 
 use super::hosts::{self, SimulatedHost};
-use crate::documents::{self, DocumentLocation, LocatedDocument, NotApplied};
+use crate::documents::{self, DocumentLocation, LocatedDocument, SkippedDocument};
 use crate::failure::Failure;
 
 /// Pool if no file declares any.
@@ -54,14 +54,14 @@ impl ClusterFiles {
         {
             match document.put() {
                 Ok(put) => self.documents.push((put, place)),
-                Err(NotApplied::Host(request)) => {
+                Err(SkippedDocument::Host(request)) => {
                     let host = SimulatedHost::of(*request);
                     let host = host.map_err(|e| Failure::Usage(format!("{place}: {e}")))?;
                     self.hosts.push(host);
                 }
                 // Read-only objects follow from the hosts.
-                Err(NotApplied::Told(_)) => {}
-                Err(NotApplied::Step) => {
+                Err(SkippedDocument::ReadOnly(_)) => {}
+                Err(SkippedDocument::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }

@@ -10,9 +10,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const PROG_LOAD: libc::c_int = 5;
 const PROG_ATTACH: libc::c_int = 8;
-/// `BPF_PROG_TYPE_CGROUP_DEVICE`.
+/// The kernel's `BPF_PROG_TYPE_CGROUP_DEVICE`.
 const TYPE_CGROUP_DEVICE: u32 = 15;
-/// `BPF_CGROUP_DEVICE`.
+/// The kernel's `BPF_CGROUP_DEVICE`.
 const ATTACH_CGROUP_DEVICE: u32 = 6;
 /// `BPF_F_ALLOW_MULTI`: filters of parent groups apply as well, so this filter never allows what a service
 /// manager or a container denies; and a filter attached inside the group cannot replace this one.

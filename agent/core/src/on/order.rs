@@ -13,7 +13,7 @@ use sluice_common::wire::{Assignment, AttemptEnd, AttemptPhase, Command, StopRea
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
 use crate::input::{LinkId, Now};
-use crate::link::{EpochStanding, LinkTerms, Rejection, check_epoch};
+use crate::link::{EpochComparison, LinkTerms, Rejection, check_epoch};
 use crate::output::Output;
 use crate::spawn::{self, LEASE_PASSED, never_started};
 
@@ -36,8 +36,8 @@ impl Core {
     pub(crate) fn admit(&mut self, now: Now, command: &Command) -> Result<LinkTerms, Rejection> {
         let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
         match check_epoch(self.highest_epoch(), &command.epoch)? {
-            EpochStanding::Known => {}
-            EpochStanding::New => {
+            EpochComparison::Known => {}
+            EpochComparison::New => {
                 return Err(Rejection::NotWelcomed {
                     found: command.epoch.counter,
                 });

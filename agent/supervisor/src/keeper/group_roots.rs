@@ -32,6 +32,7 @@ pub struct GroupRootsFile {
 }
 
 impl GroupRootsFile {
+    /// Uses the file in this state directory.
     pub fn new(state_dir: &Path) -> Self {
         Self {
             path: state_dir.join(DIRECTORY).join(FILE),

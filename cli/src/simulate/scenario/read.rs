@@ -16,7 +16,7 @@ use crate::failure::Failure;
 const MOST_MISTAKES: usize = 20;
 
 /// Errors of a file, one line each.
-type Mistakes = Vec<String>;
+type FileErrors = Vec<String>;
 
 /// Reads the cases of files, in order: all, or those with one of the ids in `only`.
 pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Failure> {
@@ -42,7 +42,7 @@ pub(crate) fn of_text(name: &str, text: &str) -> Result<Vec<Case>, Failure> {
 #[derive(Default)]
 struct ParsedCases {
     cases: Vec<Case>,
-    mistakes: Mistakes,
+    mistakes: FileErrors,
     /// Ids of all cases, unselected ones included.
     ids: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl ParsedCases {
     }
 }
 
-fn told(mut mistakes: Mistakes) -> String {
+fn told(mut mistakes: FileErrors) -> String {
     let more = mistakes.len().saturating_sub(MOST_MISTAKES);
     mistakes.truncate(MOST_MISTAKES);
     if more > 0 {
@@ -123,8 +123,8 @@ fn text(path: &Path) -> io::Result<String> {
 }
 
 /// Parses each part by itself first, so that an error has a position.
-fn case(value: Value) -> Result<Case, Mistakes> {
-    let mut mistakes = Mistakes::new();
+fn case(value: Value) -> Result<Case, FileErrors> {
+    let mut mistakes = FileErrors::new();
     mistakes.extend(items::<PoolPut>(&value, "pools", "pool"));
     mistakes.extend(items::<NodePut>(&value, "nodes", "node"));
     mistakes.extend(items::<PolicyPut>(&value, "policies", "policy"));
@@ -144,7 +144,7 @@ fn case(value: Value) -> Result<Case, Mistakes> {
 }
 
 /// Returns the errors of each item of a list.
-fn items<T: DeserializeOwned>(case: &Value, list: &str, word: &str) -> Mistakes {
+fn items<T: DeserializeOwned>(case: &Value, list: &str, word: &str) -> FileErrors {
     let items = case[list].as_array().into_iter().flatten();
     let wrong = (1..).zip(items).filter_map(|(nth, item)| {
         let mistake = mistake::<T>(item)?;
