@@ -27,7 +27,7 @@ enum Piece {
     Text(String),
     /// The command that starts a trial: its files.
     Trial(Vec<PathBuf>),
-    /// What `sluice dev` says when it is ready.
+    /// The banner that `sluice dev` prints when it is ready.
     Banner(String),
     /// A file that later commands read: its name and its content.
     File(String, String),
@@ -92,7 +92,7 @@ fn commands(block: &str) -> Vec<Piece> {
     found
 }
 
-/// Where commands run, and what they are compared by.
+/// The place where commands run, and the names to compare their output by.
 struct Trial {
     /// The cluster, on pages that start one.
     dev: Option<Dev>,
@@ -126,7 +126,7 @@ impl Trial {
         }
     }
 
-    /// What a command prints: first on its standard output, then on its standard error.
+    /// Returns the output of a command: first its standard output, then its standard error.
     fn printed(&self, command: &str) -> String {
         let path = std::env::var("PATH").unwrap();
         let mut shell = Command::new("bash");

@@ -13,9 +13,9 @@ use sluice_tests::binaries;
 /// A daemon and its config.
 struct DaemonConfig {
     name: &'static str,
-    /// Who needs the page.
+    /// The readers of the page.
     about: &'static str,
-    /// What must stand in a file so that it is one.
+    /// The smallest valid file.
     least: &'static str,
     /// The type of each section, and the file that has it.
     types: &'static [(&'static str, &'static str, &'static str)],
@@ -127,7 +127,7 @@ fn entries(text: &str) -> Vec<Entry> {
     found
 }
 
-/// What holds where a file does not say it, by `section.key`.
+/// Default values by `section.key`.
 fn defaults(daemon: &DaemonConfig) -> BTreeMap<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("least.toml");

@@ -73,7 +73,7 @@ fn the_index_of_the_documentation_has_every_page() {
     }
 }
 
-/// What may stand behind the fence of a block, and so what becomes of it; `docs/dev/testing.md` has the table.
+/// Words behind the fence of a block, which decide how it is tested; `docs/dev/testing.md` has the table.
 const BLOCKS: [&str; 8] = [
     "console",
     "json",
