@@ -35,8 +35,8 @@ pub struct PreemptionRisk<'a> {
     pub backfill: Vec<&'a StepId>,
     /// Subjects of a higher priority in its pool, if the run is not within its subject's reserved share.
     pub above: Vec<(&'a Subject, u64)>,
-    /// Resources that the run borrows from the GPUs of its hosts: the host, the resource, the amount held there and the amount that
-    /// its GPUs carry.
+    /// Resources that the run borrows from the GPUs of its hosts: the host, the resource, the amount held there and the
+    /// amount that its GPUs carry.
     pub borrowed_from_gpus: Vec<(&'a NodeName, &'static str, u64, u64)>,
     /// Subjects of a higher priority in its pool, if the run borrows from GPUs.
     pub higher: Vec<(&'a Subject, u64)>,
@@ -225,7 +225,8 @@ fn preemptors<'a>(
     preemptors.filter(move |(preemptor, _)| *preemptor != owner)
 }
 
-/// Resources that a run borrows from the GPUs of its hosts: host, resource, amount held there, amount that its GPUs carry.
+/// Resources that a run borrows from the GPUs of its hosts: host, resource, amount held there, and amount that its GPUs
+/// carry.
 fn borrowed_from_gpus<'a>(
     pool: &'a Pool,
     run: &'a Run,
