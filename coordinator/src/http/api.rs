@@ -50,7 +50,7 @@ pub struct Api(pub(super) Arc<ApiShared>);
 pub(super) struct ApiShared {
     pub(super) engine: EngineHandle,
     pub(super) log: StoreReader,
-    pub(super) room: DiskSpace,
+    pub(super) disk_space: DiskSpace,
     pub(super) nodes: Nodes,
     pub(super) issuance: CertificateIssuer,
     pub(super) credentials: Credentials,
@@ -89,11 +89,11 @@ impl Api {
     ) -> Self {
         // A store's file is always in a directory.
         let dir = log.file().parent().unwrap_or(Path::new("/"));
-        let room = DiskSpace::of(dir);
+        let disk_space = DiskSpace::of(dir);
         Self(Arc::new(ApiShared {
             engine,
             log,
-            room,
+            disk_space,
             nodes,
             issuance,
             credentials: Credentials::new(token, issuer.map(|it| it.0)),
@@ -116,8 +116,8 @@ impl Api {
         &self.0.engine
     }
 
-    pub(super) fn room(&self) -> &DiskSpace {
-        &self.0.room
+    pub(super) fn disk_space(&self) -> &DiskSpace {
+        &self.0.disk_space
     }
 
     pub(super) fn calls(&self) -> &CallMetrics {

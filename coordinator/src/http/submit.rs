@@ -39,7 +39,7 @@ pub(super) async fn one(
     if dry_run {
         return preview(&api, &caller, body::parse(&json, "")?).await;
     }
-    api.room().check()?;
+    api.disk_space().check()?;
     let mut step = understand(body::parse(&json, "")?, key.as_ref(), 0)?;
     permit(&caller, &mut step)?;
     let id = Some(step.id.as_str());
@@ -94,7 +94,7 @@ pub(super) async fn batch(
 ) -> Result<Json<BatchView>, ApiError> {
     let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
-    api.room().check()?;
+    api.disk_space().check()?;
     let understood = understand_batch(&json, key.as_ref())?.into_iter();
     let understood = understood.map(|step| {
         let mut step = step?;

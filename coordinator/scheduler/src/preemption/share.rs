@@ -20,8 +20,8 @@ pub(crate) fn runs_in_share<'a>(
     account: &'a Account,
     key: &str,
 ) -> BTreeSet<&'a AttemptId> {
-    let mut room = account.reserved(key).unwrap_or(0);
-    if room == 0 {
+    let mut unused = account.reserved(key).unwrap_or(0);
+    if unused == 0 {
         return BTreeSet::new();
     }
     let runs = account.runs.iter();
@@ -42,8 +42,8 @@ pub(crate) fn runs_in_share<'a>(
         )
     });
     let fits = runs.into_iter().filter(|(.., held)| {
-        let fits = *held <= room;
-        room -= if fits { *held } else { 0 };
+        let fits = *held <= unused;
+        unused -= if fits { *held } else { 0 };
         fits
     });
     fits.map(|(id, ..)| id).collect()

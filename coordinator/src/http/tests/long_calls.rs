@@ -58,21 +58,21 @@ impl CallFixture {
         let dir = tempfile::tempdir().unwrap();
         let harness = Harness::start_guarded("", OWN);
         let agent = harness.agent("n1", 2);
-        let mut scene = Self {
+        let mut setup = Self {
             harness,
             agent,
             dir,
             own: OWN.to_owned(),
         };
         let all = |id| json!({ "id": id, "command": ["true"], "resources": { "cpu_count": 2 } });
-        scene.done("POST", "/v1/steps", &all("runs").to_string());
-        scene.harness.runtime.block_on(async {
-            scene.agent.order().await;
-            scene.agent.ran("runs.1", None).await;
+        setup.done("POST", "/v1/steps", &all("runs").to_string());
+        setup.harness.runtime.block_on(async {
+            setup.agent.order().await;
+            setup.agent.ran("runs.1", None).await;
         });
-        scene.done("GET", "/v1/steps/runs:wait?for=running&timeout=20s", "");
-        scene.done("POST", "/v1/steps", &all("waits").to_string());
-        scene
+        setup.done("GET", "/v1/steps/runs:wait?for=running&timeout=20s", "");
+        setup.done("POST", "/v1/steps", &all("waits").to_string());
+        setup
     }
 
     fn done(&self, method: &str, path: &str, body: &str) -> Value {
@@ -241,47 +241,47 @@ fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
 
 #[test]
 fn every_stream_ends_when_its_access_is_gone_and_says_why() {
-    let mut scene = CallFixture::start();
-    let revoked = scene.token("revoked", "admin", None);
-    let open = scene.open_all(&revoked);
+    let mut setup = CallFixture::start();
+    let revoked = setup.token("revoked", "admin", None);
+    let open = setup.open_all(&revoked);
     let since = Instant::now();
-    scene.done("DELETE", "/v1/api-tokens/revoked", "");
+    setup.done("DELETE", "/v1/api-tokens/revoked", "");
     have_ended(open, "unauthorized", since);
 
-    scene.apply(&json!({ "put": [{ "kind": "role", "name": "nothing" }] }));
-    let bound = scene.token("bound", "nothing", None);
+    setup.apply(&json!({ "put": [{ "kind": "role", "name": "nothing" }] }));
+    let bound = setup.token("bound", "nothing", None);
     let binding = json!({ "kind": "binding", "name": "b", "roles": ["admin"], "members": [{ "token": "bound" }] });
-    scene.apply(&json!({ "put": [binding] }));
-    let open = scene.open_all(&bound);
+    setup.apply(&json!({ "put": [binding] }));
+    let open = setup.open_all(&bound);
     let since = Instant::now();
-    scene.apply(&json!({ "delete": [{ "kind": "binding", "name": "b" }] }));
+    setup.apply(&json!({ "delete": [{ "kind": "binding", "name": "b" }] }));
     have_ended(open, "forbidden", since);
 
-    let short = scene.token("short", "admin", Some("8s"));
+    let short = setup.token("short", "admin", Some("8s"));
     let since = Instant::now() + Duration::from_secs(8);
-    let open = scene.open_all(&short);
+    let open = setup.open_all(&short);
     have_ended(open, "unauthorized", since);
 
-    let open = scene.open_all(OWN);
+    let open = setup.open_all(OWN);
     let since = Instant::now();
-    scene.rotate();
+    setup.rotate();
     have_ended(open, "unauthorized", since);
 }
 
 #[test]
 fn what_changes_for_others_ends_nothing() {
-    let scene = CallFixture::start();
-    let valid = scene.token("kept", "admin", None);
-    scene.token("other", "viewer", None);
-    let open = scene.open_all(&valid);
-    scene.done("DELETE", "/v1/api-tokens/other", "");
-    scene.done("PUT", "/v1/pools/another", "{}");
+    let setup = CallFixture::start();
+    let valid = setup.token("kept", "admin", None);
+    setup.token("other", "viewer", None);
+    let open = setup.open_all(&valid);
+    setup.done("DELETE", "/v1/api-tokens/other", "");
+    setup.done("PUT", "/v1/pools/another", "{}");
     let mut open: BTreeMap<&str, OpenCall> = open.into_iter().map(|it| (it.what, it)).collect();
     let mut logs = open.remove("logs").unwrap();
     let (writer, _) = logs._host.as_mut().unwrap();
     let more = writer.send_bytes(b"more of it");
-    scene.harness.runtime.block_on(more).unwrap();
+    setup.harness.runtime.block_on(more).unwrap();
     until(&logs.stream, "more of it");
-    scene.done("POST", "/v1/steps/runs:cancel", "");
+    setup.done("POST", "/v1/steps/runs:cancel", "");
     until(&open["events"].stream, "event: stopping");
 }
