@@ -90,7 +90,7 @@ pub(super) struct JudgedPool {
     pub(super) min_runtime: u64,
     /// Whether the pool has `gpu_hosts: open`.
     pub(super) open_gpu_hosts: bool,
-    /// `priority_preemption: off`.
+    /// Whether the pool has `priority_preemption: off`.
     pub(super) no_priority_preemption: bool,
     pub(super) policies: BTreeMap<Subject, JudgedPolicy>,
 }

@@ -1,4 +1,4 @@
-//! Eviction economy.
+//! Judges the protection of runs that priority stopped before.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
