@@ -66,7 +66,7 @@ pub(crate) fn join_by_hand(
     writeln!(out, "joined as {as_whom}")?;
     writeln!(
         out,
-        "what it was given is in {}; start the agent, or let it run on",
+        "its certificate is in {}; start the agent if it does not run",
         applicant.state_dir.join("tls").display()
     )?;
     Ok(())

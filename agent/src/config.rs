@@ -297,7 +297,7 @@ fn check_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, Str
     let count = labels.len();
     if count > MAX_NODE_LABELS {
         let message =
-            format!("there are {count}, and {MAX_NODE_LABELS} are the most: leave some out");
+            format!("there are {count}, and the maximum is {MAX_NODE_LABELS}: remove some");
         return Err(value("labels", message));
     }
     for (key, label) in &labels {
@@ -346,7 +346,7 @@ fn check_coordinators(list: Vec<String>, will_join: bool) -> Result<Vec<String>,
     match bad {
         Some(address) => Err(value(
             "coordinators",
-            format!("`{address}` is no address: write HOST:PORT"),
+            format!("`{address}` is not an address: write HOST:PORT"),
         )),
         None => Ok(list),
     }
@@ -413,8 +413,7 @@ fn settle<T: PartialEq + Display>(
         (Some(chosen), Some(joined)) if chosen != joined => Err(value(
             key,
             format!(
-                "this host has joined as `{joined}` and the config says `{chosen}`: leave `{key}` out, or have it join anew with a \
-                 token for `{chosen}` (`sluice-agent join --anew`)"
+                "this host has joined as `{joined}` and the config says `{chosen}`: remove `{key}`, or join again with a token for `{chosen}` (`sluice-agent join --anew`)"
             ),
         )),
         (chosen, joined) => Ok(chosen.or(joined)),
@@ -477,7 +476,7 @@ mod tests {
             ),
             (
                 format!("coordinators = [\"a\"]\nnode = \"n\"\n{TLS}"),
-                "`a` is no address: write HOST:PORT",
+                "`a` is not an address: write HOST:PORT",
             ),
             (
                 format!("coordinators = [\"a:1\"]\nnode = \"a/b\"\n{TLS}"),
@@ -533,7 +532,8 @@ mod tests {
         fs::write(&line, "a line").unwrap();
         let shown = parse(&text).unwrap().to_string();
         assert!(
-            shown.contains("# certificates: as this host is given when it joins"),
+            shown
+                .contains("# certificate: it is issued when this host joins, at the agent's start"),
             "{shown}"
         );
         assert!(told(&worse).contains("suspend_limit"));

@@ -44,8 +44,7 @@ const DRIVER_LIMIT: Duration = Duration::from_secs(10);
 const FIRST_LIMIT: Duration = Duration::from_secs(5);
 
 /// The note while the driver does not answer. A constant text, so that it counts as one change.
-const SILENT: &str = "the NVIDIA driver does not answer: what it said last is shown, and the rest of this host goes on \
-                      without it; look at the kernel's log, and reboot the host if it stays so";
+const SILENT: &str = "the NVIDIA driver does not answer: its last report is shown, and the rest of this host works without it; look at the kernel's log, and reboot the host if it does not recover";
 
 /// State of the detectors.
 pub(crate) struct HostDetector {
@@ -156,7 +155,7 @@ impl DriverThread {
         let mut last = DriverReport::default();
         if let Err(error) = started {
             last.notes.add(format!(
-                "GPUs cannot be looked for: no thread can be started: {error}"
+                "GPUs cannot be detected: no thread can be started: {error}"
             ));
         }
         Self {
@@ -184,7 +183,7 @@ impl DriverThread {
             Ok(None) => self
                 .last
                 .notes
-                .add("detection of GPUs has died of a defect: what was seen last is shown"),
+                .add("GPU detection has crashed, which is a defect: its last report is shown"),
             Err(_) => self.silent = self.asked.is_some_and(|asked| asked.elapsed() >= limit),
         }
     }
@@ -200,7 +199,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     storage::detect(state_dir, &mut inventory, &mut notes);
     inventory.capabilities = sluice_cgroups::capabilities::detect_capabilities(Path::new("/"))
         .unwrap_or_else(|e| {
-            notes.add(format!("control groups cannot be looked for: {e}"));
+            notes.add(format!("control groups cannot be detected: {e}"));
             sluice_cgroups::capabilities::minimum_capabilities()
         });
     let DriverReport {

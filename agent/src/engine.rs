@@ -383,7 +383,7 @@ impl Engine {
             }
             Output::Send { link, message } => self.say(link, ToLink::Say(message)),
             Output::Reject { link, message } => {
-                warn!(%message, "the link is dropped");
+                warn!(%message, "the link is closed");
                 self.drop_link(link);
             }
             Output::Supervise(order) => self.order(order),
@@ -448,7 +448,7 @@ impl Engine {
         };
         if *current == link && outbox.try_send(message).is_err() {
             warn!(
-                "the coordinator does not take what it is told: the link is dropped and made anew"
+                "the coordinator does not read its messages: the link is closed and opened again"
             );
             self.drop_link(link);
         }
@@ -476,14 +476,16 @@ impl Engine {
             spec.devices = devices;
             for gpu in unknown {
                 let AttemptId { step, number } = &spec.attempt;
-                warn!(%step, attempt = number, gpu, "the device of a granted GPU is not known: a fenced step cannot open it");
+                warn!(%step, attempt = number, gpu, "the device node of an allocated GPU is unknown: a step with a device filter cannot open it");
             }
         }
         let Some(outbox) = &self.supervisor else {
             return;
         };
         if outbox.try_send(order).is_err() {
-            warn!("the supervisor does not take what it is told: the connection is made anew");
+            warn!(
+                "the supervisor does not read its messages: the connection is closed and opened again"
+            );
             self.supervisor = None;
         }
     }

@@ -32,11 +32,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(2);
 enum ExecError {
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("the caller sent what cannot be read")]
+    #[error("the caller sent a frame that cannot be read")]
     Frame(#[from] FrameError),
     #[error("the streams of the program cannot be opened")]
     Streams(#[source] io::Error),
-    #[error("the caller asked for nothing")]
+    #[error("the caller sent no request")]
     Nothing,
     #[error("the agent is stopping")]
     Stopping,
@@ -67,7 +67,7 @@ impl ExecServer {
     /// Serves one exec, from its command to the end of its stream.
     pub(crate) async fn serve(&self, attempt: AttemptId, reader: FrameReader, writer: FrameWriter) {
         if let Err(error) = self.answer(attempt, reader, writer).await {
-            debug!(error = %error_chain(&error), "a program beside a step was given up");
+            debug!(error = %error_chain(&error), "exec of a program in a step ended early");
         }
     }
 

@@ -65,7 +65,7 @@ impl GpuFile {
             Ok(_) => StoredGpus::new(),
             Err(error) => {
                 warn!(
-                    "{} cannot be read, so GPUs that were quarantined count as fit until they are looked at: {error}",
+                    "{} cannot be read, so GPUs that were quarantined count as fit until they are checked: {error}",
                     self.path.display()
                 );
                 StoredGpus::new()

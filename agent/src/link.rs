@@ -38,13 +38,13 @@ const BEATS_UNDER_WAY: usize = 1000;
 enum LinkError {
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("the coordinator does not let this node in: {message}")]
+    #[error("the coordinator rejected this node: {message}")]
     Refused { message: String },
     #[error("the coordinator did not answer the hello within {}s", GREETING_WITHIN.as_secs())]
     NoGreeting,
     #[error("the coordinator closed the link")]
     Closed,
-    #[error("the link was given up")]
+    #[error("the agent closed the link")]
     GivenUp,
     #[error("{BEATS_UNDER_WAY} heartbeats are unanswered")]
     Unanswered,

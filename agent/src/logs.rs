@@ -98,8 +98,7 @@ impl Logs {
         }
         if !self.live.contains(&request.attempt) && !self.dir(&request.attempt).exists() {
             let message = format!(
-                "the output of {} is not kept any more on its host, where it was removed by output_retention or \
-                 output_total_max",
+                "the output of {} is no longer on its host: output_retention or output_total_max removed it",
                 request.attempt
             );
             writer.send(&LogReply::Refused { message }).await?;

@@ -147,7 +147,7 @@ fn read_declared(file: &Path, config: &Config) -> anyhow::Result<Inventory> {
         );
     }
     let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is no inventory", file.display()))
+    serde_json::from_slice(&text).with_context(|| format!("{} is not an inventory", file.display()))
 }
 
 /// Joins before the start if the host has not joined and the config names a file with a join line.

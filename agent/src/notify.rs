@@ -51,6 +51,6 @@ fn tell(state: NotifyState<'_>) {
 
 fn tell_all(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!("the init system could not be told: {error}");
+        warn!("the init system could not be notified: {error}");
     }
 }

@@ -69,7 +69,7 @@ impl ReloadListener {
             Ok(written) => written,
             Err(error) => {
                 let file = self.reload.file.display();
-                warn!(%file, "told to read the config anew, and it is refused; the agent goes on with the one before: {}", error_chain(&error));
+                warn!(%file, "the config cannot be reloaded, so the agent keeps the one before: {}", error_chain(&error));
                 return Ok(());
             }
         };
@@ -90,8 +90,8 @@ impl ReloadListener {
 
 fn tell(changes: &ReloadReport) {
     match &changes.applied[..] {
-        [] => info!("config read anew: nothing that takes effect now has changed"),
-        taken => info!(changed = taken.join(","), "config read anew"),
+        [] => info!("config reloaded: nothing that takes effect now has changed"),
+        taken => info!(changed = taken.join(","), "config reloaded"),
     }
     for kept in &changes.deferred {
         warn!("{kept}");

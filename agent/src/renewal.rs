@@ -83,7 +83,7 @@ impl CertifiedDialer {
         match Self::open(self.source.clone()) {
             Ok(dialer_source) => *self = dialer_source,
             Err(error) => warn!(
-                "the certificate that was read last is used on: {}",
+                "the certificate that was read last stays in use: {}",
                 error_chain(&error)
             ),
         }
@@ -126,7 +126,7 @@ fn warn_of_end(source: &CertificateSource, files: &TlsFiles) {
     let left = validity.until.duration_since(SystemTime::now());
     let days = left.unwrap_or_default().as_secs() / 86_400;
     warn!(
-        "the certificate in {} is good for {days} days more and is not renewed from here: put a new one in its place",
+        "the certificate in {} is valid for {days} more days and the agent does not renew it: replace it",
         files.cert.display()
     );
 }
@@ -156,7 +156,7 @@ async fn renew(
                         asked = Some(key);
                         out.send(&CertificateRequest { request }).await?;
                     }
-                    Err(error) => warn!("no new certificate: {}", error_chain(&error)),
+                    Err(error) => warn!("the certificate cannot be renewed: {}", error_chain(&error)),
                 }
             }
         }
@@ -173,7 +173,7 @@ fn heard(
         CertificateMessage::Authorities { pem, issuing } => match kept.trust(&pem) {
             Ok(()) => due_at(kept, issuing),
             Err(error) => later(&format!(
-                "the cluster's authorities cannot be kept: {}",
+                "the cluster's authorities cannot be stored: {}",
                 error_chain(&error)
             )),
         },
@@ -184,16 +184,19 @@ fn heard(
             let kept_now = kept.trust(&given.authorities);
             match kept_now.and_then(|()| kept.renew(&given, &key)) {
                 Ok(()) => {
-                    info!("certificate renewed: the next link shows it");
+                    info!("certificate renewed: it is used from the next link on");
                     due_at(kept, None)
                 }
-                Err(error) => later(&format!("no new certificate: {}", error_chain(&error))),
+                Err(error) => later(&format!(
+                    "the certificate cannot be renewed: {}",
+                    error_chain(&error)
+                )),
             }
         }
         CertificateMessage::Refused { message } => {
             asked.take();
             later(&format!(
-                "the coordinator gives no new certificate: {message}"
+                "the coordinator does not renew the certificate: {message}"
             ))
         }
     }

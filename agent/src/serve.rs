@@ -78,7 +78,7 @@ pub(crate) async fn serve(
     let core = Core::new(settings, kept.epoch.load()?).with_gpus(kept.gpus.load());
     let live = Arc::new(WritingAttempts::default());
     let watcher = FileWatcher::start()
-        .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
+        .inspect_err(|error| warn!("output cannot be watched, so it is read every second: {error}"))
         .ok();
     let attempts = attempts_dir(&config);
     let (events, inbox) = mpsc::channel(INBOX);
@@ -105,7 +105,7 @@ pub(crate) async fn serve(
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
-        () = reload.run(events.clone()) => bail!("the task that reads the config anew has ended"),
+        () = reload.run(events.clone()) => bail!("the task that reloads the config has ended"),
         () = look(host, inventory, is_declared, events, looks_wanted) => bail!("the detector's task has ended"),
         () = checkpoints => bail!("the task that looks for checkpoints has ended"),
         () = link.run(may_dial) => bail!("the link's task has ended"),
@@ -190,7 +190,7 @@ async fn stop_asked(exit_with_stdin: bool) -> anyhow::Result<&'static str> {
     tokio::select! {
         _ = terminate.recv() => Ok("SIGTERM"),
         _ = interrupt.recv() => Ok("SIGINT"),
-        () = stdin_ends(exit_with_stdin) => Ok("whoever started it is gone"),
+        () = stdin_ends(exit_with_stdin) => Ok("the program that started it has ended"),
     }
 }
 

@@ -44,7 +44,7 @@ enum SupervisorError {
     Connect { path: PathBuf, source: io::Error },
     #[error("the connection to the supervisor broke")]
     Io(#[from] io::Error),
-    #[error("the supervisor sent what cannot be read")]
+    #[error("the supervisor sent a message that cannot be read")]
     Codec(#[from] CodecError),
     #[error(
         "the supervisor speaks version {theirs} of its protocol and this agent {SUPERVISION_VERSION}: install both from one release"
@@ -55,7 +55,7 @@ enum SupervisorError {
     #[error("the supervisor closed the connection")]
     Closed,
     #[error(
-        "the supervisor takes connections and does not answer: its process is stopped or stuck"
+        "the supervisor accepts connections but does not answer: its process is stopped or stuck"
     )]
     Silent,
 }

@@ -96,7 +96,7 @@ pub(crate) enum Command {
     /// Follow the output of a running step. Ctrl-C leaves the step running.
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
-    /// Run a program beside a running step: as its user, within its limits, with its environment and GPUs.
+    /// Run a program in a running step: as its user, within its limits, with its environment and GPUs.
     #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
     /// Cancel steps. A step that has ended already is left as it is.
@@ -159,7 +159,7 @@ pub(crate) enum Command {
     /// Find problems of this machine, each with a fix.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
-    /// Run the scheduler on paper. Needs no coordinator.
+    /// Simulate the scheduler on declared hosts. Needs no coordinator.
     #[command(after_help = examples::SIMULATE)]
     Simulate(SimulateArgs),
     /// Show the history in the data directory of a stopped coordinator. Needs no coordinator.
@@ -255,12 +255,14 @@ pub(crate) struct SubmitArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
+    /// Id of the step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
+    /// Ids of the steps.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
     /// Kill the steps after this time, if that is sooner than their own grace period; applies also to steps that are
@@ -271,12 +273,14 @@ pub(crate) struct CancelArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StepActionArgs {
+    /// Ids of the steps.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
+    /// Ids of the steps.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
     /// Wait until they are in this state; without it, until they have ended in any way.

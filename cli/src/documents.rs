@@ -142,7 +142,7 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Fai
     if documents.is_empty() && mistakes.is_empty() {
         let kinds = KINDS.join(", ");
         return Err(Failure::Failed(format!(
-            "{file}: nothing is in it: write documents of kind {kinds}"
+            "{file}: it is empty: write documents of kind {kinds}"
         )));
     }
     if mistakes.is_empty() {
@@ -206,7 +206,7 @@ fn told_step(fields: Map<String, Value>) -> Result<StepRequest, String> {
     match variables.find(|(_, value)| *value == HIDDEN) {
         None => Ok(request),
         Some((name, _)) => Err(format!(
-            "env.{}: its value is not told to you: write it in place of `{HIDDEN}`, in a document of your own",
+            "env.{}: its value is hidden from you: in your document, replace `{HIDDEN}` by the value",
             safe(name)
         )),
     }
@@ -230,7 +230,7 @@ fn unread(file: &str, text: &str, error: &impl ToString) -> String {
 
 fn document(value: Value) -> Result<Document, String> {
     let Value::Object(mut fields) = value else {
-        return Err("it is no mapping: write `kind: ...` and what belongs to it".to_owned());
+        return Err("it is not a mapping: write `kind: ...` and what belongs to it".to_owned());
     };
     let kind = text(&mut fields, "kind")?;
     let named = |fields: &Map<String, Value>, name| fields.get(name)?.as_str().map(safe);
@@ -315,7 +315,7 @@ where
 fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, String> {
     match fields.remove(name) {
         Some(Value::String(text)) => Ok(text),
-        Some(other) => Err(format!("{name}: `{other}` is no text")),
+        Some(other) => Err(format!("{name}: `{other}` is not a text")),
         None => Err(format!("{name}: it is missing")),
     }
 }
@@ -417,7 +417,7 @@ mod tests {
             "f.yaml:1, document 1: kind: there is no `hosts`: did you mean `host`?",
             "f.yaml:5, document 2: there is no field `gpu`: did you mean `gpus`?",
             "f.yaml:7, document 3: pool: it is missing",
-            "f.yaml:10, document 4: it is no mapping",
+            "f.yaml:10, document 4: it is not a mapping",
             "f.yaml:14, document 5: gpus: invalid value: integer `-1`, expected a whole number from 0",
             "f.yaml:16, document 6: kind: it is missing",
         ]) {

@@ -37,7 +37,7 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
     if out.format() == Format::Name {
         let way_out = "choose -o table, json or yaml";
         return Err(Failure::Usage(format!(
-            "--output: a report has no name: {way_out}"
+            "--output: `name` does not apply to a report: {way_out}"
         )));
     }
     let cluster = ClusterFiles::read(&flags.hosts, flags.policies.as_deref())?;
@@ -121,7 +121,7 @@ fn notes(
         notes.push(open.to_owned());
     }
     if log.has_preemptions() {
-        let over = "a job that gave way starts over: nothing is known of its checkpoints";
+        let over = "a preempted job starts over: nothing is known of its checkpoints";
         notes.push(over.to_owned());
     }
     let counted = [
@@ -142,8 +142,8 @@ fn notes(
         (
             if blind { named.count() } else { 0 },
             [
-                "names a GPU model, which is not looked at, for the hosts name none",
-                "name a GPU model, which is not looked at, for the hosts name none",
+                "names a GPU model, which is ignored, because the hosts name none",
+                "name a GPU model, which is ignored, because the hosts name none",
             ],
         ),
     ];

@@ -202,7 +202,7 @@ pub enum MemoryError {
         suggestion: Option<String>,
     },
     /// The amount is more than 2^63 bytes.
-    #[error("`{text}` is more memory than can be counted: the most is 9223 PB")]
+    #[error("`{text}` is more memory than can be counted: the maximum is 9223 PB")]
     TooMuch {
         /// The rejected text.
         text: String,

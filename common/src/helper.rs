@@ -122,7 +122,7 @@ impl FromStr for CheckpointAction {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is none of probe, suspend, resume, undo"))
+        found.ok_or_else(|| format!("`{text}` is not one of probe, suspend, resume, undo"))
     }
 }
 

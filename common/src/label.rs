@@ -55,7 +55,7 @@ pub enum LabelPartError {
     #[error("it is empty")]
     Empty,
     /// The text has more than 63 bytes.
-    #[error("it has {0} bytes, and {MAX_PART_BYTES} are the most")]
+    #[error("it has {0} bytes, and the maximum is {MAX_PART_BYTES}")]
     TooLong(usize),
     /// A character is not allowed.
     #[error("`{}` may not stand in it: use letters, digits, `-`, `_` and `.`", .0.escape_default())]
@@ -297,7 +297,7 @@ mod tests {
             ("Example.com/a", "DNS name"),
             ("/a", "DNS name"),
             ("a..b/c", "DNS name"),
-            (&long, "it has 64 bytes, and 63"),
+            (&long, "it has 64 bytes, and the maximum is 63"),
         ] {
             let error = LabelKey::new(key).unwrap_err().to_string();
             assert!(error.contains(words), "{key}: {error}");

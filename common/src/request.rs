@@ -158,7 +158,7 @@ impl StepRequest {
         let subject = Subject::new(subject)
             .map_err(|e| FieldError::new(ErrorCode::InvalidSubject, "subject", e))?;
         if subject.is_everyone() {
-            let why = "`*` names nobody, it is for policies: name the subject of this step";
+            let why = "`*` is for policies alone: name the subject of this step";
             return Err(FieldError::new(ErrorCode::InvalidSubject, "subject", why));
         }
         let pool = self.pool.clone();
@@ -258,7 +258,7 @@ fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
         return Err(FieldError::new(
             ErrorCode::InvalidDuration,
             "timeout",
-            "zero time is no time to run: leave it out for no limit",
+            "0 would leave no time to run: leave it out for no limit",
         ));
     }
     Ok(Some(span))
@@ -357,7 +357,7 @@ fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldErr
     Err(FieldError::new(
         ErrorCode::InvalidAmount,
         field(),
-        format!("{amount} is more than can be counted: the most is {MAX_AMOUNT}"),
+        format!("{amount} is more than can be counted: the maximum is {MAX_AMOUNT}"),
     ))
 }
 
@@ -366,7 +366,7 @@ fn millicores(cores: f64) -> Result<u64, FieldError> {
     const MOST: f64 = 1_000_000_000.0;
     if !(cores.is_finite() && (0.0..=MOST).contains(&cores)) {
         let message =
-            format!("{cores} is no number of cores: write 0 to {MOST}, thousandths count");
+            format!("{cores} is not a number of cores: write 0 to {MOST}, in steps of 0.001");
         return Err(FieldError::new(
             ErrorCode::InvalidCpuCount,
             "resources.cpu_count",

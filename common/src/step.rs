@@ -103,7 +103,7 @@ impl FromStr for WorkKind {
 
 /// Error for a text that is not a kind of work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no kind of work: write training, inference, notebook or compute")]
+#[error("`{text}` is not a kind of work: write training, inference, notebook or compute")]
 pub struct WorkKindError {
     /// The rejected text, escaped.
     pub text: String,

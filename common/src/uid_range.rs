@@ -26,7 +26,7 @@ const TAKEN: [(u32, u32, &str); 7] = [
     (
         2_147_483_648,
         u32::MAX,
-        "nobody: programs read them as negative",
+        "programs that read ids as negative numbers",
     ),
 ];
 
@@ -38,7 +38,7 @@ const MAX_LEN: u32 = 1 << 20;
 pub enum UidRangeError {
     /// The range has fewer than two ids.
     #[error(
-        "[{first}, {last}] is no range: write the lowest id, then the highest, of two at least"
+        "[{first}, {last}] is not a range: write the lowest id, then the highest, of two at least"
     )]
     Empty {
         /// Lowest id as written.
@@ -55,9 +55,7 @@ pub enum UidRangeError {
         last: u32,
     },
     /// Other programs assign these ids.
-    #[error(
-        "ids from {first} to {last} are given out to {to}: choose a range beside them, or take the key out"
-    )]
+    #[error("ids from {first} to {last} are used by {to}: choose other ids, or remove the key")]
     GivenOut {
         /// Lowest id of the other range.
         first: u32,
@@ -138,7 +136,7 @@ mod tests {
             );
         }
         for (first, last, why) in [
-            (9, 8, "is no range"),
+            (9, 8, "is not a range"),
             (0, 1, "system users"),
             (900, 1_100, "system users"),
             (60_000, 60_600, "systemd-homed"),

@@ -61,7 +61,7 @@ pub enum BackupError {
         source: io::Error,
     },
     /// The file is not a backup.
-    #[error("{} is no backup of a coordinator: its first line is not that of one", path.display())]
+    #[error("{} is not a backup of a coordinator: its first line is not a backup's header", path.display())]
     NoBackup { path: PathBuf },
     /// Another version wrote the file.
     #[error("{} has format {found}, and this version reads format {FORMAT}: use the version that wrote it", path.display())]
@@ -346,7 +346,7 @@ impl<R: BufRead> BackupReader<R> {
         }
         self.line += 1;
         let Some((kind, sealed)) = split(&text) else {
-            return Err(self.strange("it is no line of a backup"));
+            return Err(self.strange("it is not a line of a backup"));
         };
         Ok(Some(match kind {
             b'H' => BackupLine::Header(self.header(sealed)?),
@@ -364,7 +364,7 @@ impl<R: BufRead> BackupReader<R> {
                 self.check_end(&end, before)?;
                 return Ok(None);
             }
-            _ => return Err(self.strange("it is of no kind that this version reads")),
+            _ => return Err(self.strange("it is of a kind that this version does not read")),
         }))
     }
 
@@ -386,7 +386,7 @@ impl<R: BufRead> BackupReader<R> {
     fn check_end(&mut self, end: &Trailer, before: digest::Context) -> Result<(), BackupError> {
         let found = hex::encode(before.finish().as_ref());
         if end.lines + 1 != self.line || end.sha256 != found {
-            return Err(self.strange("what stands before it is not what was written"));
+            return Err(self.strange("the lines before it were changed after they were written"));
         }
         let more = self
             .input

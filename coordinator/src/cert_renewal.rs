@@ -85,7 +85,7 @@ fn keep_http(http: &mut HttpCertificate, last_error: &mut String) {
     match http.keep() {
         Ok(true) => {
             last_error.clear();
-            tracing::info!("callers of the API are shown a new certificate");
+            tracing::info!("the API uses a new certificate");
         }
         Ok(false) => {}
         Err(why) => tell_once(

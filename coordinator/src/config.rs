@@ -372,7 +372,7 @@ fn advertised(written: Vec<String>) -> Result<Vec<String>, ConfigError> {
         Some(address) => Err(invalid(
             "advertise",
             format!(
-                "`{}` is no address: write HOST:PORT",
+                "`{}` is not an address: write HOST:PORT",
                 address.escape_debug()
             ),
         )),

@@ -117,7 +117,7 @@ pub enum EngineError {
     #[error("cannot start the engine's thread")]
     Thread(#[source] std::io::Error),
     /// The loop panicked.
-    #[error("the engine has died of a defect; its report is above")]
+    #[error("the engine has crashed, which is a defect; its report is above")]
     Panicked,
 }
 

@@ -25,7 +25,7 @@ use sluice_transport::{NodeCertificateSpec, TlsFiles};
     name = "sluice-coordinator",
     version,
     args_conflicts_with_subcommands = true,
-    after_help = "SIGHUP has it read the config anew: what may change while it runs counts at once, and the log names what waits for \
+    after_help = "SIGHUP reloads the config: what may change while it runs takes effect at once, and the log names what waits for \
                   the next start. The log goes to stderr; SLUICE_LOG filters it, before log_filter of the config."
 )]
 struct Cli {

@@ -29,7 +29,7 @@ pub(crate) struct BackupArgs {
     file: PathBuf,
     #[command(flatten)]
     data: DataArgs,
-    /// Leave out the keys: tls/ and the key of warrants. Without them hosts must join anew.
+    /// Leave out the keys: tls/ and the key of warrants. Without them hosts must join again.
     #[arg(long)]
     without_keys: bool,
 }
@@ -106,7 +106,7 @@ fn restored(args: &RestoreArgs) -> anyhow::Result<()> {
         writeln!(
             out,
             "the backup has no keys: put tls/ and warrants.key of the cluster into {} before the coordinator starts; else all \
-             hosts must join anew, and what they run is stopped",
+             hosts must join again, and what they run is stopped",
             dir.display()
         )?;
     }

@@ -44,6 +44,6 @@ fn notify(state: NotifyState<'_>) {
 
 fn tell_all(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the init system could not be told: {error}");
+        tracing::warn!("the init system could not be notified: {error}");
     }
 }

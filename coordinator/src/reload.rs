@@ -59,7 +59,7 @@ impl ConfigSource {
     async fn renew(&self, config: &mut Config, parts: &ReloadTargets) -> Result<(), EngineStopped> {
         let Some(file) = &self.file else {
             tracing::warn!(
-                "told to read the config anew, and there is none: this coordinator runs by its flags alone"
+                "there is no config to reload: this coordinator was started with flags alone"
             );
             return Ok(());
         };
@@ -74,7 +74,7 @@ impl ConfigSource {
             Err(error) => {
                 tracing::warn!(
                     file = %file.display(),
-                    "told to read the config anew, and it is refused; the coordinator goes on with the one before: {}",
+                    "the config cannot be reloaded, so the coordinator keeps the one before: {}",
                     error_chain(&error)
                 );
                 Ok(())
@@ -106,8 +106,8 @@ impl ConfigSource {
 
 fn tell(changes: &ReloadReport) {
     match &changes.applied[..] {
-        [] => tracing::info!("config read anew: nothing that takes effect now has changed"),
-        taken => tracing::info!(changed = taken.join(","), "config read anew"),
+        [] => tracing::info!("config reloaded: nothing that takes effect now has changed"),
+        taken => tracing::info!(changed = taken.join(","), "config reloaded"),
     }
     for deferred in &changes.deferred {
         tracing::warn!("{deferred}");

@@ -44,8 +44,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     /// The store's epoch leaves no room for another start.
     #[error(
-        "{} is at epoch {epoch}, which no coordinator can have reached by its starts: a host made it up, and an earlier \
-         release believed it. With the coordinator stopped, run `sluice-coordinator repair-epoch` on the data directory: it \
+        "{} is at epoch {epoch}, which no coordinator can have reached by its starts: a host claimed it, and an earlier release accepted it. With the coordinator stopped, run `sluice-coordinator repair-epoch` on the data directory: it \
          makes a backup there first",
         place.display()
     )]
@@ -114,7 +113,7 @@ pub async fn run(
     let hangup = hear(SignalKind::hangup())?;
     let mut running = RunningCoordinator::start(config.clone()).await?;
     ready(running.http_addr, running.listener.local_addr());
-    tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
+    tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "ready");
     tracing::info!(key = %running.engine.seal().lease_key(), "leases are signed with this key");
     notify::notify_ready();
     let outcome = tokio::select! {
@@ -165,7 +164,7 @@ impl RunningCoordinator {
         let log = store.reader();
         let control = ControlSocket::listen(&config.data_dir, store.reader());
         let control = control.inspect_err(|error| {
-            tracing::warn!("no socket for backups in the data directory: {error}; `backup` works while nothing runs there");
+            tracing::warn!("no socket for backups in the data directory: {error}; `backup` works only while the coordinator is stopped");
         });
         let cluster = recovered.cluster.clone();
         let clock = Clock::start_over(&config.data_dir, recovered.last_at);
@@ -390,7 +389,7 @@ impl StopSignals {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
-            () = stdin => "standard input has ended: whoever started this is gone",
+            () = stdin => "standard input was closed: the program that started this has ended",
         }
     }
 }

@@ -53,13 +53,12 @@ pub enum SealError {
     File(#[from] FileError),
     /// The file does not hold a key.
     #[error(
-        "{} is no key of warrants: put the one of the cluster back, or remove it; then steps that run cannot be adopted \
-         after a restore",
+        "{} is not a warrant key: restore the key of the cluster, or remove the file; without the key, steps that run cannot be adopted after a restore",
         path.display()
     )]
     Damaged { path: PathBuf },
     /// No random bytes for a new key.
-    #[error("cannot draw a key: {0}")]
+    #[error("cannot generate a key: {0}")]
     Random(String),
 }
 

@@ -77,10 +77,10 @@ enum SessionEnd {
     StreamEnded,
     #[error("the agent sent an invalid message")]
     InvalidMessage(#[from] check::InvalidMessage),
-    #[error("the node was not let in: {0}")]
+    #[error("the node was rejected: {0}")]
     Refused(String),
     #[error(
-        "another connection of this node has taken its place, or it did not take its orders fast enough"
+        "another connection of this node has taken its place, or it did not read its orders fast enough"
     )]
     LetGo,
     #[error("{0}")]
@@ -156,10 +156,10 @@ async fn session(handshake: Handshake, context: SessionContext) {
     let name = match connection.peer() {
         Peer::Node(name) => NodeName::new(name.as_str()),
         // The listener accepts only nodes; this guards against a change of that.
-        Peer::Coordinator => return connection.close("only agents dial in here"),
+        Peer::Coordinator => return connection.close("only agents may connect here"),
     };
     let Ok(node) = name else {
-        return connection.close("the certificate's name is no node name");
+        return connection.close("the certificate's name is not a node name");
     };
     let _permit = match context.link_permits.take(&node) {
         Ok(permit) => permit,

@@ -208,14 +208,14 @@ fn exit_view(exit: &Exit) -> ExitView {
         | Exit::PrologFailed(message)
         | Exit::NotBegun(message) => with_message(message),
         Exit::LeaseExpired => with_message(
-            "its lease passed before the coordinator was heard again, so its host stopped it",
+            "its lease expired before the coordinator was heard again, so its host stopped it",
         ),
         Exit::HostRebooted => with_message("its host was rebooted under it"),
-        Exit::OutOfMemory(_) => with_message("the kernel killed it for want of memory"),
+        Exit::OutOfMemory(_) => with_message("the kernel killed it because it was out of memory"),
         Exit::StorageExceeded(_) => {
-            with_message("its host stopped it for the disk that its files took")
+            with_message("its host stopped it because its files took too much of the disk")
         }
-        Exit::Unknown => with_message("nobody saw how it ended"),
+        Exit::Unknown => with_message("it is unknown how it ended"),
     }
 }
 

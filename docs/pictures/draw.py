@@ -38,7 +38,7 @@ STYLE = """
 
 
 class Wrong(Exception):
-    """A line that is no statement, with its number."""
+    """A line that is not a statement, with its number."""
 
 
 def read(text):
@@ -57,7 +57,7 @@ def read(text):
         word, _, rest = line.partition(" ")
         found = re.fullmatch(forms.get(word, r"(?!)"), rest.strip())
         if not found:
-            raise Wrong(f"line {number} is no statement: {line}")
+            raise Wrong(f"line {number} is not a statement: {line}")
         yield (word, *found.groups())
 
 

@@ -54,8 +54,10 @@ impl Cpusets {
         let legacy = || {
             let own = hierarchies.legacy.get(Controller::Cpuset.as_str())?;
             let made = make_legacy_root(own, name);
-            made.inspect_err(|e| warn!("steps cannot be pinned by version 1: {e}"))
-                .ok()
+            made.inspect_err(|e| {
+                warn!("steps cannot be pinned with control groups of version 1: {e}")
+            })
+            .ok()
         };
         let backend = match unified.is_some_and(|unified| unified.supports(Controller::Cpuset)) {
             true => Backend::Unified,
@@ -95,7 +97,7 @@ impl Cpusets {
                 // An empty line means all nodes.
                 let node = node.map_or("\n".to_owned(), |node| node.to_string());
                 if let Err(e) = file::write(&group.join(MEMORY), &node) {
-                    debug!("its memory is taken from anywhere: {e}");
+                    debug!("its memory cannot be bound to a NUMA node: {e}");
                 }
                 Ok(())
             }

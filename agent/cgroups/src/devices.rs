@@ -50,7 +50,7 @@ pub const MAX_NAMED_DEVICES: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceFilterError {
     /// The agent named more than [`MAX_NAMED_DEVICES`].
-    #[error("{count} devices of GPUs are named, and {MAX_NAMED_DEVICES} is the most")]
+    #[error("{count} device nodes of GPUs are listed, and the maximum is {MAX_NAMED_DEVICES}")]
     TooMany { count: usize },
     /// The kernel rejected the filter's program.
     #[error("the kernel does not take a device filter (BPF_PROG_LOAD)")]
@@ -69,7 +69,7 @@ pub enum DeviceFilterError {
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// A line of `devices.list` could not be parsed.
-    #[error("{} holds `{line}`, which is no rule for devices", path.display())]
+    #[error("{} holds `{line}`, which is not a device rule", path.display())]
     Rule { path: PathBuf, line: String },
 }
 

@@ -38,7 +38,9 @@ impl GroupWatch {
                 self.by_descriptor.insert(descriptor, attempt.clone());
                 self.by_attempt.insert(attempt.clone(), descriptor);
             }
-            Err(e) => tracing::warn!(group = %group.display(), "not watched: {}", e.desc()),
+            Err(e) => {
+                tracing::warn!(group = %group.display(), "a control group cannot be watched for kills by the kernel: {}", e.desc())
+            }
         }
     }
 

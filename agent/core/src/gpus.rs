@@ -183,7 +183,7 @@ impl Gpus {
             GpuObservation::Lost => return None,
             GpuObservation::NoAnswer => {
                 return Some(GpuHolders {
-                    why: "the driver does not tell whether it is free".to_string(),
+                    why: "the driver does not report whether it is free".to_string(),
                     pids: Vec::new(),
                 });
             }
@@ -211,7 +211,7 @@ impl Gpus {
         let used = memory.filter(|used| *used > most)?;
         Some(GpuHolders {
             why: format!(
-                "{} MiB of its memory are still held, by no process that the driver shows",
+                "{} MiB of its memory are still in use, by no process that the driver shows",
                 used / MIB
             ),
             pids: Vec::new(),

@@ -13,11 +13,11 @@ use crate::stop::{KILL_INTERVAL, Stop, later};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// After a welcome, the epoch is stored and the coordinator has granted a lease.
-    #[error("a coordinator was let in without {missing}")]
+    #[error("a coordinator was accepted without {missing}")]
     WelcomeWithout { missing: &'static str },
     /// Before the supervisor's first answer, nothing is sent to a coordinator except its absence, and nothing
     /// starts.
-    #[error("{what} though the supervisor has not told what runs")]
+    #[error("{what} though the supervisor has not reported what runs")]
     BeforeSupervisor { what: &'static str },
     /// A start order is for the attempt under which it is stored, and can be executed.
     #[error("what is to be spawned for {attempt} {fault}")]
@@ -26,7 +26,7 @@ pub enum Violation {
         fault: &'static str,
     },
     /// No stop waits longer than the longest grace, and no kill longer than its repeat.
-    #[error("the stop of {attempt} waits longer than any may")]
+    #[error("the stop of {attempt} waits longer than the maximum")]
     StopTooLate { attempt: AttemptId },
     /// Attempts that wait for GPUs have some, and do not wait longer than allowed.
     #[error("{attempt} {fault}")]
@@ -99,7 +99,7 @@ fn a_spawn_is_fit(id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
         ("is another attempt", spec.attempt == *id),
         ("has no program", !spec.command.is_empty()),
         (
-            "is told another step's id",
+            "carries another step's id",
             step.is_some_and(|step| step == id.step.as_str()),
         ),
     ] {
@@ -137,7 +137,7 @@ fn a_release_is_under_way(core: &Core, id: &AttemptId, attempt: &Attempt) -> Res
         return Err(unfit(id, "waits for no GPU"));
     }
     if release.until > later(core.clock, core.settings.gpu_release_timeout) {
-        return Err(unfit(id, "waits for its GPUs longer than any may"));
+        return Err(unfit(id, "waits for its GPUs longer than the maximum"));
     }
     Ok(())
 }

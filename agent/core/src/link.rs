@@ -121,7 +121,7 @@ pub(crate) enum Rejection {
     OtherCluster { found: ClusterId, obeyed: ClusterId },
     #[error(
         "the coordinator speaks with epoch {found} of cluster `{cluster}`, but this host has obeyed epoch {obeyed}: \
-         an older coordinator still runs, or one was brought back from a backup; stop it, or restart it to go above"
+         an older coordinator still runs, or one was restored from a backup: stop it, or restart it until its epoch is higher"
     )]
     OldEpoch {
         cluster: ClusterId,
@@ -134,7 +134,7 @@ pub(crate) enum Rejection {
     )]
     NoEpoch { found: u64 },
     #[error(
-        "the coordinator sent an order of epoch {found}, in which it has not welcomed this host"
+        "the coordinator sent an order of epoch {found}, in which it has not accepted this host"
     )]
     NotWelcomed { found: u64 },
     #[error("the coordinator sent a welcome before the hello that it answers")]
@@ -142,19 +142,18 @@ pub(crate) enum Rejection {
     #[error("the coordinator sent an order before its welcome")]
     OrderBeforeWelcome,
     #[error(
-        "order {number} arrived where order {expected} was due: orders were lost, repeated or swapped on the way"
+        "order {number} arrived when order {expected} was expected: orders were lost, repeated or reordered"
     )]
     OutOfOrder { expected: u64, number: u64 },
     #[error(
-        "the order to start or resume {attempt} answers what this host said {age} ago, and is valid for {limit}: it was \
-         held back on the way, or one of the two programs stood still; it is not obeyed, and the coordinator decides anew"
+        "the order to start or resume {attempt} answers a report that this host sent {age} ago, and is valid for {limit}: it was delayed on the way, or one of the two programs was paused; the host ignores it, and the coordinator decides again"
     )]
     LateOrder {
         attempt: AttemptId,
         age: Span,
         limit: Span,
     },
-    #[error("the supervisor answers now, and a new hello is to tell what runs")]
+    #[error("the supervisor answers again: the agent reconnects to report what runs")]
     SupervisorHeard,
 }
 

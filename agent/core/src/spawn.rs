@@ -87,7 +87,7 @@ fn lease_grace(grace: Span, stop_limit: Span) -> Span {
 }
 
 /// Why an attempt does not start whose lease was not renewed in time.
-pub(crate) const LEASE_PASSED: &str = "its lease had passed when it was about to start";
+pub(crate) const LEASE_PASSED: &str = "its lease had expired when it was about to start";
 
 /// The end of an attempt that never had a process.
 pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopReason>) -> AttemptEnd {

@@ -159,7 +159,7 @@ fn resume(
         ))),
         (None, CheckpointAction::Probe | CheckpointAction::Suspend | CheckpointAction::Undo) => {
             Err(CheckpointError::Refused(format!(
-                "nobody can tell whether process {pid} was moved"
+                "it is unknown whether process {pid} was moved"
             )))
         }
     }

@@ -75,7 +75,7 @@ fn uid_of(name: &str) -> Result<u32, ConfigFileError> {
     let message = match User::from_name(name) {
         Ok(Some(user)) => return Ok(user.uid.as_raw()),
         Ok(None) => {
-            format!("this host has no user `{shown}`: make it (`useradd`), or name another")
+            format!("this host has no user `{shown}`: create it (`useradd`), or name another")
         }
         Err(e) => format!("user `{shown}` cannot be looked up: {}", e.desc()),
     };
@@ -264,7 +264,7 @@ fn check_agent(
     match (uid, user) {
         (Some(_), Some(_)) => Err(ConfigFileError::value(
             "agent_user",
-            "agent_uid says it already: keep one",
+            "agent_uid sets the same: keep one of the two",
         )),
         (uid, user) => Ok(user.map(UserRef::from).or(uid.map(UserRef::Uid))),
     }
@@ -292,7 +292,7 @@ fn check_umask(text: &str) -> Result<u32, ConfigFileError> {
         Ok(_) | Err(_) => Err(ConfigFileError::value(
             "umask",
             format!(
-                "`{}` is no mask: write octal digits, such as \"027\"",
+                "`{}` is not a mask: write octal digits, such as \"027\"",
                 text.escape_debug()
             ),
         )),
@@ -308,7 +308,8 @@ fn check_uid_range(range: Option<RawRange>) -> Result<UidRangeSetting, ConfigFil
         Some(RawRange::Keyword(word)) if word == NO_RANGE => UidRangeSetting::Nothing,
         Some(RawRange::Keyword(word)) => {
             let word = word.escape_debug();
-            let message = format!("`{word}` is no range: write [first, last], or \"{NO_RANGE}\"");
+            let message =
+                format!("`{word}` is not a range: write [first, last], or \"{NO_RANGE}\"");
             return Err(wrong(message));
         }
     };
@@ -321,7 +322,7 @@ fn check_absolute((key, path): (&str, &str)) -> Result<(), ConfigFileError> {
         true => Ok(()),
         false => Err(ConfigFileError::value(
             key,
-            format!("`{path}` is not absolute: begin it with `/`"),
+            format!("`{path}` is not an absolute path: begin it with `/`"),
         )),
     }
 }
@@ -334,10 +335,7 @@ impl RawHooks {
         ];
         if let Some((key, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
             let key = format!("hooks.{key}");
-            return Err(ConfigFileError::value(
-                &key,
-                "0 means nothing: the least is 1",
-            ));
+            return Err(ConfigFileError::value(&key, "the minimum is 1"));
         }
         let default = HostHooks::default();
         let timeout = self
@@ -347,7 +345,7 @@ impl RawHooks {
         let interval = interval.map_or(DEFAULT_INTERVAL, |ConfigDuration(span)| span);
         if interval < MIN_INTERVAL {
             let message =
-                format!("{interval} would keep the host busy: the least is {MIN_INTERVAL}");
+                format!("{interval} would keep the host busy: the minimum is {MIN_INTERVAL}");
             return Err(ConfigFileError::value("hooks.health_interval", message));
         }
         Ok(HostHooks {
@@ -423,26 +421,29 @@ mod tests {
             ),
             (
                 "agent_uid = 1\nagent_user = 1",
-                "agent_user: agent_uid says it already",
+                "agent_user: agent_uid sets the same",
             ),
-            ("uid_range = \"all\"", "uid_range: `all` is no range"),
+            ("uid_range = \"all\"", "uid_range: `all` is not a range"),
             ("uid_range = 7", "expected [first, last]"),
             ("uid_range = [9, 8]", "uid_range: "),
             ("uid_range = [100000, 165535]", "uid_range: "),
-            ("umask = \"999\"", "umask: `999` is no mask"),
-            ("umask = \"7777\"", "umask: `7777` is no mask"),
-            ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
+            ("umask = \"999\"", "umask: `999` is not a mask"),
+            ("umask = \"7777\"", "umask: `7777` is not a mask"),
+            (
+                "workdirs = [\"data\"]",
+                "workdirs: `data` is not an absolute path",
+            ),
             (
                 "workdirs = [\"a\\u001b[2J\"]",
-                "workdirs: `a\\u{1b}[2J` is not absolute",
+                "workdirs: `a\\u{1b}[2J` is not an absolute path",
             ),
             (
                 "cuda_library = \"libcuda.so.1\"",
-                "cuda_library: `libcuda.so.1` is not absolute",
+                "cuda_library: `libcuda.so.1` is not an absolute path",
             ),
             (
                 "[limits]\nnproc = \"8GiB\"",
-                "limits.nproc: `8GiB` is no limit",
+                "limits.nproc: `8GiB` is not a limit",
             ),
             ("[limits]\nstack = \"8 oxen\"", "limits.stack: "),
             ("[users]\n\"a/b\" = \"x\"", "line 2"),

@@ -28,7 +28,7 @@ use sluice_common::helper::{
 const USAGE_ERROR: u8 = 2;
 
 const HELP: &str = "\
-Does for sluice-supervisor what needs no root. The supervisor starts it.
+Does the work of sluice-supervisor that needs no root. The supervisor starts it.
 
 Usage: sluice-helper MODE [ARGUMENTS]
 
@@ -38,7 +38,7 @@ Modes:
   find-users      look up who steps run as, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
   remove-left     remove what an attempt has left on the host, for the supervisor alone
-  show-config     print it, for the supervisor alone
+  show-config     print the supervisor's config, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
 
 Options:

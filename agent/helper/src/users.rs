@@ -154,8 +154,7 @@ fn missing(rules: &StepRules, found: &StepUsers) -> Vec<String> {
 fn root_group_warning(submitter: &UserName, user: &UserRef) -> String {
     let user = user.shown();
     format!(
-        "{} is `{user}`, who is in group 0, which is root's: what `{submitter}` submits reaches what that group may. Give \
-         `{user}` another group (`usermod`), or take `{submitter}` out",
+        "{} is `{user}`, who is in root's group (0): steps of `{submitter}` may do whatever that group may. Give `{user}` another group (`usermod`), or remove `{submitter}`",
         key_of(submitter)
     )
 }
@@ -169,7 +168,7 @@ fn warnings(
 ) -> Vec<String> {
     let shared = shared.iter().map(|user| {
         format!(
-            "steps of several subjects run as user `{}`: they can read, stop and falsify each other's",
+            "steps of several subjects run as user `{}`: they can read, stop and change each other's",
             user.escape_debug()
         )
     });
@@ -261,7 +260,7 @@ fn check_shared(asked: &UserLookup, named: &[NamedUser]) -> Result<Vec<String>, 
             keys: keys.collect::<Vec<_>>().join(" and "),
             user: first.user.clone(),
             way_out: match is_default {
-                true => "Take default_user out, and each attempt of a subject without a user gets a user id of its own",
+                true => "Remove default_user, so that each attempt of a subject without a user gets a user id of its own",
                 false => "Name a user for each",
             },
         })
@@ -558,7 +557,7 @@ mod tests {
         assert!(
             error_message.starts_with(
                 "as_submitter.alice is `no-such-user`, and this host has no such user"
-            ) && error_message.contains("make `no-such-user` (`useradd`)"),
+            ) && error_message.contains("create `no-such-user` (`useradd`)"),
             "{error_message}"
         );
         assert_eq!(found.warnings, [error_message]);
@@ -633,7 +632,7 @@ mod tests {
         let error_message = warnings(&rules, &found, Vec::new(), &[]);
         assert_eq!(error_message.len(), 2, "{error_message:?}");
         for (error_message, submitter) in error_message.iter().zip(["first", "further"]) {
-            let wanted = format!("as_submitter.{submitter} is `u`, who is in group 0");
+            let wanted = format!("as_submitter.{submitter} is `u`, who is in root's group (0)");
             assert!(error_message.starts_with(&wanted), "{error_message}");
         }
     }

@@ -23,7 +23,10 @@ impl fmt::Display for Config {
         writeln!(f, "respect_foreign = {}", self.respect_foreign)?;
         writeln!(f, "log_format = \"{}\"", self.log_format)?;
         writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
-        writeln!(f, "[reserve]\ncpus = {cpus}\nmemory = \"{memory_bytes}B\"")?;
+        writeln!(
+            f,
+            "[reserve]\ncpu_count = {cpus}\nmemory = \"{memory_bytes}B\""
+        )?;
         writeln!(f, "[labels]")?;
         for (key, value) in &self.labels {
             writeln!(f, "{key:?} = {value:?}")?;
@@ -31,10 +34,10 @@ impl fmt::Display for Config {
         match &self.tls {
             CertificateSource::Joined(kept) => {
                 let when = match kept.is_there() {
-                    true => "was given when it joined",
-                    false => "is given when it joins, which it does when it starts",
+                    true => "it was issued when this host joined",
+                    false => "it is issued when this host joins, at the agent's start",
                 };
-                writeln!(f, "# certificates: as this host {when}")
+                writeln!(f, "# certificate: {when}")
             }
             CertificateSource::Given(files) => writeln!(
                 f,

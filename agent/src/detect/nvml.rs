@@ -122,7 +122,7 @@ impl Driver {
             Err(error) => {
                 let mut last = self.last.clone();
                 last.notes.add(format!(
-                    "the driver does not say how many GPUs there are ({error}): those that were seen last are shown"
+                    "the driver does not say how many GPUs there are ({error}): those of the last report are shown"
                 ));
                 return (last, true);
             }
@@ -148,12 +148,12 @@ impl Driver {
                 }
                 Ok((uuid, _)) => {
                     report.notes.add(format!(
-                        "GPU {index} has the UUID {uuid} of another and is left out"
+                        "GPU {index} has the UUID {uuid} of another GPU and is ignored"
                     ));
                 }
                 Err(error) => {
                     report.notes.add(format!(
-                        "GPU {index} does not answer and is left out: {error}"
+                        "GPU {index} does not answer and is ignored: {error}"
                     ));
                 }
             }

@@ -103,7 +103,7 @@ impl AttemptLog {
             }
             AttemptPhase::NotSuspended { started, why } => {
                 said.start(started, start);
-                warn!(?why, "attempt could not be suspended, or not be resumed");
+                warn!(?why, "attempt could not be suspended or resumed");
             }
             AttemptPhase::Stopping { started, why } => {
                 started
@@ -155,24 +155,26 @@ impl LoggedLines {
             Exit::PrologFailed(why) => {
                 warn!("attempt ended: the prolog of this host failed before it: {why}");
             }
-            Exit::NotBegun(why) => info!("attempt given back before it had begun: {why}"),
+            Exit::NotBegun(why) => {
+                info!("attempt returned to the coordinator before it started: {why}")
+            }
             Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
-            Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),
+            Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease expired"),
             Exit::HostRebooted => info!(duration_ms, "attempt ended: the host was rebooted"),
             Exit::OutOfMemory(found) => info!(
                 limit_bytes = found.limit_bytes,
                 peak_bytes = found.peak_bytes,
                 duration_ms,
-                "attempt ended: the kernel killed it for want of memory"
+                "attempt ended: the kernel killed it because it was out of memory"
             ),
             Exit::StorageExceeded(found) => info!(
                 bound = ?found.bound,
                 used_bytes = found.used_bytes,
                 used_files = found.used_files,
                 duration_ms,
-                "attempt ended: the supervisor killed it for the disk that its files took"
+                "attempt ended: the supervisor killed it because its files took too much of the disk"
             ),
-            Exit::Unknown => info!(duration_ms, "attempt ended: nobody saw how"),
+            Exit::Unknown => info!(duration_ms, "attempt ended: its exit is unknown"),
         }
     }
 }
@@ -182,10 +184,10 @@ fn words(why: StopReason) -> &'static str {
         StopReason::Cancelled => "it was cancelled",
         StopReason::TimedOut => "it timed out",
         StopReason::Drained => "the host is drained",
-        StopReason::Preempted => "it gives way to another",
+        StopReason::Preempted => "it is preempted by another step",
         StopReason::Superseded => "the coordinator has given it up",
         StopReason::GpuLost => "a GPU of it is lost",
-        StopReason::Requeued => "it is to start anew",
+        StopReason::Requeued => "it is requeued",
         StopReason::NotSuspended => "it could not be suspended",
         StopReason::SuspendedTooLong => "it was suspended for too long",
         StopReason::PeerEnded => "a part of it on another host has ended",

@@ -42,7 +42,7 @@ pub enum ConfigError {
     #[error("cannot read config {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// Another user may have written the file.
-    #[error("config {}: {reason}, and it says who steps run as: {way_out}", path.display())]
+    #[error("config {}: {reason}, and who can change it decides who steps run as: {way_out}", path.display())]
     Untrusted {
         path: PathBuf,
         reason: String,
@@ -55,7 +55,7 @@ pub enum ConfigError {
         mistake: ConfigFileError,
     },
     /// The helper's answer cannot be parsed or fails the checks.
-    #[error("config {}: sluice-helper answers nonsense: install it and sluice-supervisor from one release", path.display())]
+    #[error("config {}: sluice-helper gave an answer that cannot be read: install it and sluice-supervisor from one release", path.display())]
     Answer {
         path: PathBuf,
         /// The parse error, if the bytes are no valid answer.

@@ -23,7 +23,7 @@ pub enum DisconnectReason {
     #[error("it was closed")]
     Closed,
     /// The peer sent an invalid message.
-    #[error("it does not keep to the protocol")]
+    #[error("it broke the protocol")]
     Protocol(#[from] CodecError),
     /// The peer does not read.
     #[error("it has left {bytes} bytes unread")]

@@ -79,7 +79,7 @@ impl Groups {
         let hierarchies = match Hierarchies::read(root) {
             Ok(found) => found,
             Err(e) => {
-                warn!("control groups cannot be looked for: {e}");
+                warn!("control groups cannot be detected: {e}");
                 return none();
             }
         };
@@ -160,7 +160,7 @@ impl Groups {
             .as_ref()
             .map(|unified| unified.root().display());
         let root = root.map(tracing::field::display);
-        info!(root, "attempts are held by {}", how.join(" "));
+        info!(root, "attempts run in {}", how.join(" "));
     }
 
     /// Makes the groups of an attempt with its limits, and at most `processes` processes. Existing groups are
@@ -263,7 +263,7 @@ impl Groups {
             if known(&id) {
                 self.watch_again(&id);
             } else {
-                warn!(step = %id.step, attempt = id.number, "the group of an attempt that nobody knows to run: killed and removed");
+                warn!(step = %id.step, attempt = id.number, "the control group of an unknown attempt: killed and removed");
                 self.leaving.insert(id);
             }
         }

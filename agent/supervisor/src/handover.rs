@@ -89,7 +89,7 @@ pub enum HandoverError {
     )]
     Read { fd: RawFd, source: io::Error },
     /// The handover has another version.
-    #[error("the handover is of form {theirs} and this supervisor knows {FORMAT}")]
+    #[error("the handover has format {theirs}, and this supervisor reads format {FORMAT}")]
     Format { theirs: u32 },
 }
 

@@ -41,15 +41,17 @@ pub fn check_programs(hooks: &HostHooks) -> Result<(), ConfigFileError> {
 fn check_program(path: &Path) -> Result<(), String> {
     let shown = path.display();
     if !path.is_absolute() {
-        return Err(format!("{shown} is not absolute: begin it with `/`"));
+        return Err(format!(
+            "{shown} is not an absolute path: begin it with `/`"
+        ));
     }
-    let cannot = |e| format!("{shown} cannot be looked at: {e}");
+    let cannot = |e| format!("{shown} cannot be read: {e}");
     let real = fs::canonicalize(path).map_err(cannot)?;
     let own = nix::unistd::geteuid().as_raw();
     for part in real.ancestors() {
         let found = fs::metadata(part).map_err(cannot)?;
         if part == real && !(found.is_file() && found.mode() & EXECUTABLE != 0) {
-            return Err(format!("{shown} is no program: `chmod 755 {shown}`"));
+            return Err(format!("{shown} is not executable: `chmod 755 {shown}`"));
         }
         if found.is_dir() && found.mode() & STICKY != 0 {
             continue;

@@ -213,10 +213,10 @@ impl Keeper {
             if !std::mem::replace(&mut held.is_told, true) {
                 warn!(
                     step = %id.step, attempt = id.number,
-                    "its lease has passed and its supervisor has not killed it: killed by the keeper"
+                    "its lease has expired and its supervisor has not killed it: killed by the keeper"
                 );
                 if let Err(e) = self.spool.note(id) {
-                    warn!(step = %id.step, attempt = id.number, "the next supervisor is not told: {e}");
+                    warn!(step = %id.step, attempt = id.number, "the kill cannot be recorded for the next supervisor: {e}");
                 }
             }
         }
@@ -245,7 +245,7 @@ impl Keeper {
                     .collect()
             }
             Err(e) => {
-                error!("cannot see what runs on this host, looking again soon: {e}");
+                error!("cannot scan the processes of this host, retrying soon: {e}");
                 BTreeMap::new()
             }
         }

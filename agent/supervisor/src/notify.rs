@@ -62,7 +62,7 @@ impl InitSystem {
 /// If the notification is lost, the init system restarts this supervisor; steps keep running.
 fn tell(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        warn!("the init system could not be told: {error}");
+        warn!("the init system could not be notified: {error}");
     }
 }
 

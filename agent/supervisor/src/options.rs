@@ -40,19 +40,19 @@ Options:
                           program is in; a path below the mount of version 2; or `none`
       --config FILE       TOML file that says who may connect, who steps run as, and their limits (docs/host.md);
                           only root, or the supervisor's own user, may be able to write it
-      --check-config      read and check the config, print what it comes to, and exit
+      --check-config      check the config, print the settings in effect, and exit
       --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
       --log-format FORM   text, json or auto (default): the journal's lines under systemd, else text
       --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
   -h, --help              print this
   -V, --version           print the version
 
-SIGHUP has it read the config anew and become the program that is installed now; steps run on, and no end is missed.
+SIGHUP reloads the config and replaces the running program by the installed one; steps run on, and no exit is missed.
 The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, or finer), and SLUICE_LOG_FORMAT says the
 form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not. SLUICE_SUPERVISOR_CUDA_LIBRARY
 and SLUICE_SUPERVISOR_CUDA_CHECKPOINT go before `cuda_library` and `cuda_checkpoint` of the config.
 
-`sluice-supervisor keep --help` tells of the mode that ends steps whose lease has passed if no supervisor does.
+`sluice-supervisor keep --help` describes the mode that stops steps with an expired lease if no supervisor does.
 `sluice-helper checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
 ";
 

@@ -37,7 +37,7 @@ const MAX_ISSUED: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseRejection {
     /// The lease answers no open challenge: it is late, repeated, or from elsewhere.
-    #[error("it answers no challenge of this supervisor that is still open")]
+    #[error("it answers no open challenge of this supervisor")]
     Unknown,
     /// Another cluster signed the lease.
     #[error(
@@ -77,15 +77,12 @@ pub enum LeaseRejection {
 pub enum SubmitterRejection {
     /// No key is pinned yet, so no signature can be verified.
     #[error(
-        "user `{0}` is said to have submitted the step, and this host has had no lease of its cluster yet by whose key it \
-         could tell whether that is so: submit it again"
+        "the order says that user `{0}` submitted the step, and this host cannot verify that before its first lease of the cluster: submit it again"
     )]
     Early(UserName),
     /// The coordinator's signature is missing or invalid.
     #[error(
-        "user `{0}` is said to have submitted the step, and the coordinator's signature for this attempt and node is not \
-         under it: if the cluster was restored or the node renamed, submit it again; else look at this host's agent, \
-         which passed it on"
+        "the order says that user `{0}` submitted the step, without the coordinator's signature for this attempt and node: if the cluster was restored or the node renamed, submit it again; else check this host's agent, which passed it on"
     )]
     Forged(UserName),
 }
@@ -105,7 +102,7 @@ pub enum SealError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The file has other content.
-    #[error("{} is no key of leases: remove it, and the next cluster that this host's agent joins sets it anew", path.display())]
+    #[error("{} is not a lease key: remove it, and the next cluster that this host's agent joins sets it again", path.display())]
     Damaged { path: PathBuf },
 }
 

@@ -50,13 +50,13 @@ pub enum ServerError {
     #[error(transparent)]
     StateDir(#[from] StateDirError),
     /// The users of steps cannot be used.
-    #[error("the config cannot be obeyed on this host")]
+    #[error("the config cannot be applied on this host")]
     Identity(#[from] IdentityError),
     /// The supervisor's own program cannot be found.
-    #[error("cannot tell where this program is")]
+    #[error("cannot find the path of this program")]
     Program(#[source] io::Error),
     /// The table cannot be opened.
-    #[error("cannot take up the attempts")]
+    #[error("cannot restore the attempts")]
     Table(#[from] TableError),
     /// The handover of an earlier program cannot be read.
     #[error("cannot take over from the supervisor before this one")]
@@ -303,7 +303,7 @@ impl Server {
             && shutdown::host_goes_down(shutdown::INIT_NAME_FILE.as_ref())
         {
             info!(
-                "the host goes down: what ends from now on ends by that, and the next start says so"
+                "the host is shutting down: attempts that end from now on are reported as ended by that at the next start"
             );
             return ControlFlow::Break(());
         }
@@ -427,12 +427,12 @@ impl Server {
         self.agent = None;
         self.table.end_execs();
         match why {
-            DisconnectReason::Closed => info!("the agent has gone"),
+            DisconnectReason::Closed => info!("the agent has disconnected"),
             DisconnectReason::Io(_) => {
-                warn!("the agent's connection is dropped: {}", error_chain(why))
+                warn!("the agent's connection is closed: {}", error_chain(why))
             }
             DisconnectReason::Protocol(_) | DisconnectReason::Unread { .. } => {
-                error!("the agent's connection is dropped: {}", error_chain(why));
+                error!("the agent's connection is closed: {}", error_chain(why));
             }
         }
     }

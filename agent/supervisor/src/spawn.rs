@@ -55,15 +55,14 @@ pub enum SpawnError {
     #[error("the command is empty: name a program")]
     EmptyCommand,
     /// A string contains a NUL byte.
-    #[error("{field} holds a NUL byte, which no program can be given")]
+    #[error("{field} contains a NUL byte, which cannot be passed to a program")]
     Nul { field: String },
     /// The name of an environment variable is invalid.
     #[error("`{name}` cannot be the name of an environment variable: it is empty or holds `=`")]
     VariableName { name: String },
     /// A value has a line break, which the wrapper's file of variables cannot express.
     #[error(
-        "environment variable `{name}` holds a line break, which the pool's wrapper cannot hand on by its file of variables: \
-         put the value into a file that the step reads"
+        "environment variable `{name}` contains a line break, which the pool's wrapper cannot pass on in its file of variables: put the value into a file that the step reads"
     )]
     LineBreak { name: String },
     /// The working directory is not absolute.
@@ -80,8 +79,7 @@ pub enum SpawnError {
     Submitter(#[from] SubmitterRejection),
     /// The step requires processors of its own, and this host cannot pin, or the order names no processors.
     #[error(
-        "it is to have processors of its own (`cpu_mode: pinned`), which this host cannot give: it has no cpuset that the \
-         supervisor may use; take a pool that requires `cpuset` of its hosts"
+        "it asks for processors of its own (`cpu_mode: pinned`), which this host cannot give: the supervisor has no cpuset there; use a pool that requires `cpuset` of its hosts"
     )]
     NotPinned,
     /// A resource of the host is missing.

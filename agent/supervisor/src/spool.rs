@@ -127,8 +127,7 @@ pub enum SpoolError {
     File(#[from] FileError),
     /// A newer supervisor wrote the spool.
     #[error(
-        "{} is of form {found:?} and this supervisor knows {FORM}: install the release that wrote it, or empty the \
-         directory once no step of it runs any more", dir.display()
+        "{} has format {found:?}, and this supervisor reads format {FORM}: install the release that wrote it, or empty the directory when no step of it runs any more", dir.display()
     )]
     Form {
         dir: PathBuf,
@@ -299,11 +298,11 @@ fn implausible(record: &Record, id: &AttemptId) -> Option<String> {
         HostPhase::Ended(end) | HostPhase::Gone(end) => end.process.as_ref(),
     };
     if record.attempt != *id {
-        return Some(format!("it speaks of attempt {}", record.attempt));
+        return Some(format!("it names attempt {}", record.attempt));
     }
     let pid = process.map(|p| p.pid)?;
     let is_pid = pid >= 2 && i32::try_from(pid).is_ok();
-    (!is_pid).then(|| format!("{pid} is no process id of a step"))
+    (!is_pid).then(|| format!("{pid} is not a process id of a step"))
 }
 
 /// Renames a damaged file, so that it is kept for inspection.

@@ -35,7 +35,7 @@ pub enum StateDirError {
         pid: String,
     },
     /// Another user may have placed files there.
-    #[error("cannot work in {}: {reason}, and could lead this supervisor astray: {way_out}", dir.display())]
+    #[error("cannot work in {}: {reason}, so others could change the supervisor's files: {way_out}", dir.display())]
     Untrusted {
         dir: PathBuf,
         reason: String,

@@ -251,7 +251,7 @@ impl UidAllocator {
             let path = dir.join(name);
             match give_to_root(&path, uid, mode) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    error!(path = %path.display(), "cannot be made root's own: {e}");
+                    error!(path = %path.display(), "its owner cannot be changed to root: {e}");
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -323,7 +323,7 @@ impl UidAllocator {
         };
         self.clean_at = clock::after(now, again);
         if !std::mem::replace(&mut self.is_stuck, true) {
-            warn!(ids = ?self.unclean.iter().take(8).collect::<Vec<_>>(), "user ids are not given again yet: {why}");
+            warn!(ids = ?self.unclean.iter().take(8).collect::<Vec<_>>(), "user ids cannot be reused yet: {why}");
         }
     }
 
@@ -337,7 +337,7 @@ impl UidAllocator {
         }
         let path = self.path_of(uid);
         if let Err(e) = fs::remove_file(&path) {
-            error!(path = %path.display(), "cannot be removed, so the user id is not given again: {e}");
+            error!(path = %path.display(), "cannot be removed, so its user id is not reused: {e}");
         }
     }
 }

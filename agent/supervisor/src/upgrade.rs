@@ -90,7 +90,7 @@ impl Upgrade {
             .spawn();
         match rehearsal {
             Ok(child) => {
-                info!(program = %self.program.display(), "told to upgrade: the program rehearses");
+                info!(program = %self.program.display(), "upgrade requested: the new program is tested first");
                 self.stage = UpgradeStage::Rehearsal {
                     pid: child.id(),
                     until: clock::after(now, REHEARSAL_LIMIT),
@@ -110,7 +110,7 @@ impl Upgrade {
         }
         match exit.code() {
             Some(0) => self.stage = UpgradeStage::Due,
-            Some(_) | None => self.give_up(&format!("its rehearsal ended with {exit:?}")),
+            Some(_) | None => self.give_up(&format!("its test run ended with {exit:?}")),
         }
         true
     }
@@ -120,7 +120,7 @@ impl Upgrade {
         if let UpgradeStage::Rehearsal { pid, until } = self.stage
             && now >= until
         {
-            self.give_up("its rehearsal takes too long");
+            self.give_up("its test run takes too long");
             // The child is not reaped yet, so the pid is its own.
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }

@@ -14,10 +14,12 @@ pub(crate) struct ApiTokenArgs {
 pub(crate) enum ApiTokenCommand {
     /// Create a token and print its secret, which is never shown again.
     Create(ApiTokenCreateArgs),
+    /// List tokens, without their secrets.
     List,
     /// Revoke tokens: calls with them are refused from then on.
     #[command(visible_alias = "revoke")]
     Delete {
+        /// Names of the tokens.
         #[arg(value_name = "NAME", required = true)]
         names: Vec<String>,
     },

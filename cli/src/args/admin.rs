@@ -11,6 +11,7 @@ use super::values::duration;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
+    /// Names of the nodes.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Reason, shown to users. Without it, an earlier reason stays.
@@ -23,6 +24,7 @@ pub(crate) struct CordonArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct UncordonArgs {
+    /// Names of the nodes.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Uncordon only this GPU, by its index or UUID. Without it cordoned GPUs stay so. A failed GPU is examined, and
@@ -33,6 +35,7 @@ pub(crate) struct UncordonArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
+    /// Names of the nodes.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
     /// Reason, shown to users. Without it, an earlier reason stays.
@@ -54,8 +57,10 @@ pub(crate) struct MoveArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: LabelKind,
+    /// Names of the nodes.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
+    /// Pool to move them to.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: String,
     /// Reason, shown to users. Without it, an earlier reason stays.
@@ -84,6 +89,7 @@ pub(crate) struct LabelArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: LabelKind,
+    /// Name of the node.
     #[arg(value_name = "NAME", value_parser = node_name)]
     pub(crate) name: String,
     /// KEY=VALUE sets a label, KEY- removes it.
@@ -96,7 +102,7 @@ pub(crate) struct LabelArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
-    /// YAML with documents of kind pool and policy; `-` is stdin.
+    /// YAML with documents, such as pools and policies; `-` is stdin.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub(crate) file: Vec<PathBuf>,
     /// Change nothing; show what would change, who could then be preempted, and which queued steps would be rejected.
@@ -131,6 +137,7 @@ pub(crate) enum DeleteKind {
     /// Roles that no binding names.
     #[value(alias = "roles")]
     Role,
+    /// Bindings of members to roles.
     #[value(alias = "bindings")]
     Binding,
     /// API tokens, which are then refused.

@@ -5,8 +5,10 @@ use clap::ValueEnum;
 /// Kinds that can be described.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DescribeKind {
+    /// One step, with its attempts.
     #[value(aliases = ["steps", "st"])]
     Step,
+    /// One host, with its GPUs and steps.
     #[value(aliases = ["nodes", "no"])]
     Node,
     /// One group of hosts.

@@ -27,15 +27,15 @@ Examples:
   sluice run --gpus 1 --platform h100,a100 --on-preempt suspend -- python train.py
   sluice run --gpus 8 --dry-run -- python train.py
 
-Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice
-itself failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
+Exits with the step's own exit code, with 128 plus the signal's number if a signal ended it, and
+with 125 if Sluice itself failed (rejected, host lost, no cluster). While it waits, stderr says why.";
 
 pub(super) const SUBMIT: &str = "\
 Examples:
   id=$(sluice submit --gpus 1 -- python train.py)
   sluice submit -f steps.yaml
   generate-steps | sluice submit -f - -o json
-  sluice submit -f steps.yaml --dry-run     what each would come to, with nothing stored
+  sluice submit -f steps.yaml --dry-run     what would become of each; nothing is stored
 
 A rejected step exits with 1 and its reason on stderr; it is stored all the same.";
 
@@ -62,8 +62,8 @@ Examples:
   sluice api-token list
   sluice api-token delete ci
 
-`sluice get roles` lists the roles that there are. The secret is printed once, alone on stdout; what
-the coordinator keeps is a hash.";
+`sluice get roles` lists the roles. The secret is printed once, alone on stdout; the coordinator
+keeps only its hash.";
 
 pub(super) const LOGIN: &str = "\
 Examples:
@@ -84,9 +84,9 @@ Examples:
   sluice apply -f pools.yaml
   cat pools/*.yaml | sluice apply -f -
 
-Documents are `kind: pool` and `kind: policy`, several in a file with `---` between them; each
-replaces the whole object. What somebody uses is not taken away without --force, and nothing that
-runs is stopped even then.";
+A file has documents such as `kind: pool` and `kind: policy`, with `---` between them; each replaces
+the whole object. Nothing that is in use is removed without --force, and nothing that runs
+is stopped even then.";
 
 pub(super) const DESCRIBE: &str = "\
 Examples:
@@ -98,9 +98,10 @@ Examples:
   sluice explain k3v9
   sluice explain k3v9 -o json
 
-Of one that waits: in each of its pools the rule that keeps it from starting, its place in the
-queue, whom it would stop or why nobody may be, and the smallest changes that would let it start.
-Of one that runs: whether it borrows, and who could stop it. Of one that is over: how and why.";
+For a queued step: the rule that keeps it from starting in each of its pools, its place in the
+queue, which steps it would preempt or why it may preempt none, and the smallest changes that would
+let it start. For a running step: whether it borrows, and who could preempt it. For one that has
+ended: how and why.";
 
 pub(super) const LOGS: &str = "\
 Examples:
@@ -122,9 +123,10 @@ Examples:
   sluice exec k3v9 --rank 2 -- sh -c 'py-spy dump --pid $PID'
   echo 'print(1)' | sluice exec k3v9 -- python -
 
-It is a process of the step: what it takes counts against the step, and it ends with it. Exits with
-the program's own exit code, 128 and the signal where one ended it, and 125 where Sluice itself
-failed or the program could not be started. Ctrl-C ends it. There is no terminal.";
+The program belongs to the step: what it uses counts against the step, and it ends with it. Exits
+with the program's own exit code, with 128 plus the signal's number if a signal ended it, and with
+125 if Sluice itself failed or the program could not be started. Ctrl-C ends it. There is no
+terminal.";
 
 pub(super) const CANCEL: &str = "\
 Examples:
@@ -137,23 +139,23 @@ Examples:
   sluice suspend k3v9
   sluice suspend $(sluice get steps --name eval -o name)
 
-A frozen step keeps its memory and gives back all else. It stays so until `sluice resume`, or until
-the `--suspend-timeout` that it was submitted with has passed. What cannot be frozen is stopped and
-waits to start anew.";
+A suspended step keeps its memory and gives back everything else. It stays suspended until `sluice
+resume`, or until the `--suspend-timeout` that it was submitted with has passed. A step that cannot
+be suspended is stopped and queued again.";
 
 pub(super) const RESUME: &str = "\
 Examples:
   sluice resume k3v9
   sluice resume $(sluice get steps --state suspended -o name)
 
-It goes on when its own host and GPUs have room for it again.";
+It continues when its own host and GPUs have room for it again.";
 
 pub(super) const REQUEUE: &str = "\
 Examples:
   sluice requeue k3v9
   sluice requeue $(sluice get steps --node gpu-1 -o name)
 
-No retry is spent. What waits already is left as it is; what somebody suspended is considered
+No retry is used up. A queued step is left as it is; a step that somebody suspended may be scheduled
 again.";
 
 pub(super) const WAIT: &str = "\
@@ -181,9 +183,9 @@ Examples:
   sluice drain gpu-1 --reason maintenance --deadline 30m
   sluice drain gpu-1 --wait --timeout 1h
 
-Preemptible steps are stopped at once, with their grace, and start elsewhere as after a preemption;
-others end by themselves, or are stopped at the deadline. Prints what is stopped and what is waited
-for. `sluice uncordon` ends a drain; what was stopped stays stopped.";
+Preemptible steps are stopped at once, with their grace period, and start elsewhere as after a
+preemption; others run to their end, or are stopped at the deadline. Prints which steps are stopped
+and which are waited for. `sluice uncordon` ends a drain; what was stopped stays stopped.";
 
 pub(super) const MOVE: &str = "\
 Examples:
@@ -217,23 +219,24 @@ pub(super) const REVOKE: &str = "\
 Examples:
   sluice revoke node gpu-1
 
-No certificate that the host has lets it in any more. What it runs stops when its lease passes, and
-starts elsewhere once it is lost.";
+The coordinator accepts no certificate of the host any more. Its steps stop when their leases
+expire, and start elsewhere when the host is declared lost.";
 
 pub(super) const RECOVERY: &str = "\
 Examples:
   sluice recovery
   sluice recovery end --force
 
-A coordinator that was restored from a backup starts nothing new until its hosts have told what they run.";
+A coordinator that was restored from a backup starts nothing new until its hosts have reported what
+they run.";
 
 pub(super) const DELETE: &str = "\
 Examples:
   sluice delete node gpu-1
   sluice delete node gpu-1 --force
 
-Its access ends with it: it must join anew. A node that is linked is not deleted: drain it and stop
-its agent first, or end its access at once with --force. Its pool forgets what it had.";
+Its access ends too: it must join again. A node that is linked is not deleted: drain it and stop its
+agent first, or end its access at once with --force. Its pool loses its capacity.";
 
 pub(super) const DETECT: &str = "\
 Examples:
@@ -246,8 +249,8 @@ Examples:
   sluice doctor
   sluice doctor --state-dir /srv/sluice -o json
 
-Works without a cluster. Exits with 1 if a check failed. With -o name the checks that are not well
-are listed.";
+Works without a cluster. Exits with 1 if a check failed. -o name lists the checks that found
+a problem.";
 
 pub(super) const SIMULATE: &str = "\
 Examples:
@@ -257,10 +260,10 @@ Examples:
   sluice simulate --hosts 64x8 --jobs philly.csv --policies shares.yaml --plot weeks.svg
   sluice simulate --hosts nodes.csv --jobs pods.csv --arrivals 130 --seed 7 -o json
 
-Prints for each case of a scenario file `ok` or what differs from what the file expects, and its
-end. Exits with 1 if any differs. With -o name those that differ are listed.
-Of a trace it prints allocation, waiting by subject, what preemption cost and which promises were
-kept late.";
+For each case of a scenario file, prints its end, and `ok` or what differs from the file.
+Exits with 1 if any differs; -o name lists those that differ.
+For a trace, prints allocation, waiting by subject, what preemption cost, and which jobs within
+their reserved share started late.";
 
 pub(super) const REPLAY: &str = "\
 Examples:

@@ -4,6 +4,7 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
+    /// Id of the step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Lines of earlier output to show.
@@ -13,6 +14,7 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
+    /// Id of the step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Rank of the part of a gang, starting at 0.

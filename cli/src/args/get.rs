@@ -13,6 +13,7 @@ pub(crate) struct GetArgs {
     /// Kind of the things to list.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: GetKind,
+    /// Names; all of the kind if absent.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Only steps, nodes, policies or platforms of this pool.

@@ -58,12 +58,12 @@ pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let verb = said(ContextKind::InvalidSubcommand)?;
             let (_, here) = ELSEWHERE.iter().find(|(verbs, _)| verbs.contains(&verb))?;
-            Some(format!("for `{verb}` there is here: {here}"))
+            Some(format!("Sluice's equivalent of `{verb}`: {here}"))
         }
         ErrorKind::InvalidValue => {
             let noun = said(ContextKind::InvalidValue)?;
             let (_, here) = THINGS.iter().find(|(nouns, _)| nouns.contains(&noun))?;
-            Some(format!("what others call `{noun}` is here: {here}"))
+            Some(format!("Sluice's equivalent of `{noun}`: {here}"))
         }
         ErrorKind::UnknownArgument => program(said(ContextKind::InvalidArg)?, typed),
         _ => None,
@@ -110,7 +110,7 @@ mod tests {
             assert!(told.contains(here), "{typed}: {told}");
         }
         let jobs = told("get jobs").unwrap();
-        assert_eq!(jobs, "what others call `jobs` is here: steps");
+        assert_eq!(jobs, "Sluice's equivalent of `jobs`: steps");
         assert_eq!(told("frobnicate"), None);
         assert_eq!(told("get frobs"), None);
     }

@@ -8,6 +8,7 @@ pub(crate) enum GetKind {
     /// Steps that were submitted.
     #[value(aliases = ["step", "st"])]
     Steps,
+    /// Hosts that have an agent.
     #[value(aliases = ["node", "no"])]
     Nodes,
     /// The groups of hosts.

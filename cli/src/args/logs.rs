@@ -4,6 +4,7 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
+    /// Id of the step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Follow the output until the step has ended.

@@ -116,8 +116,7 @@ pub(super) fn span(text: &str) -> Result<Span, String> {
 }
 
 fn whole_gpus(text: &str) -> Result<u64, String> {
-    let way_out =
-        "write a whole number of GPUs on each host, such as `2`; parts of a GPU cannot be had";
+    let way_out = "write a whole number of GPUs on each host, such as `2`; a step cannot have a part of a GPU";
     text.parse().map_err(|_| way_out.to_owned())
 }
 

@@ -62,6 +62,7 @@ pub(crate) struct RevokeArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: RevokeKind,
+    /// Names of the tokens.
     #[arg(value_name = "NAME", value_parser = super::admin::node_name, required = true)]
     pub(crate) names: Vec<String>,
 }

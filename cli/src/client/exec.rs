@@ -89,7 +89,7 @@ impl Client {
         let request = self.exec_request(&path, command)?;
         stream.write_all(&request).map_err(lost)?;
         let (head, first) = read_head(&mut stream).map_err(lost)?;
-        let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is no HTTP"))?;
+        let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is not HTTP"))?;
         if status == StatusCode::SWITCHING_PROTOCOLS {
             // A program may be silent for any time.
             stream.set_read_timeout(None).map_err(lost)?;
@@ -138,7 +138,7 @@ impl Client {
     }
 
     fn connect_tcp(&self) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name does not resolve");
         for address in self.context.file.authority().to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
                 Ok(stream) => {
@@ -186,7 +186,7 @@ pub(crate) fn read_head(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)>
             return Ok((String::from_utf8_lossy(&bytes).into_owned(), first));
         }
         if bytes.len() > MAX_HEAD_BYTES {
-            return Err(io::Error::other("its answer has no end"));
+            return Err(io::Error::other("its answer is too long"));
         }
         seen = bytes.len().saturating_sub(3);
         match stream.read(&mut chunk)? {

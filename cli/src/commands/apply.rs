@@ -102,7 +102,7 @@ pub(super) fn deletes(
 fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocument, Failure> {
     match document {
         PutDocument::Cluster(_) => Err(Failure::Failed(format!(
-            "{place}: kind: `cluster` is always there: apply it without what is to go"
+            "{place}: kind: `cluster` cannot be deleted: remove the fields from the document and apply it"
         ))),
         PutDocument::Pool(it) => Ok(DeleteDocument::Pool { name: it.id.name }),
         PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
@@ -199,8 +199,7 @@ pub(super) fn make(
     let refused = options.dry_run && !options.force && !made.in_use.is_empty();
     if refused {
         out.error(
-            "it would be refused, for it takes from those who use it: free it first, or make it all the same with \
-             --force, which stops nothing that runs",
+            "it would be rejected, because it removes what is in use: free that first, or use --force, which stops nothing that runs",
         );
     }
     Ok(if refused { FAILED } else { 0 })

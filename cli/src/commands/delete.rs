@@ -64,7 +64,7 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
 fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     let Some((pool, name)) = name.split_once('/') else {
         return Err(Failure::Usage(format!(
-            "`{}` is no platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
+            "`{}` is not a platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
             render::safe(name)
         )));
     };
@@ -91,7 +91,7 @@ fn api_tokens(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failur
 fn policy(name: &str) -> Result<DeleteDocument, Failure> {
     let Some((pool, subject)) = name.split_once('/') else {
         return Err(Failure::Usage(format!(
-            "`{}` is no policy: write POOL/SUBJECT, as `sluice get policies -o name` does",
+            "`{}` is not a policy: write POOL/SUBJECT, as `sluice get policies -o name` does",
             render::safe(name)
         )));
     };

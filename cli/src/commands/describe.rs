@@ -81,7 +81,7 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
 fn of_pool(name: &str) -> Result<(&str, &str), Failure> {
     name.split_once('/').ok_or_else(|| {
         Failure::Usage(format!(
-            "`{}` is no platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
+            "`{}` is not a platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
             render::safe(name)
         ))
     })

@@ -61,11 +61,14 @@ fn words(node: &NodeView, steps: &[StepView]) -> Vec<String> {
     let deadline = node.cordon.as_ref().and_then(|cordon| cordon.deadline);
     let until = match deadline {
         Some(at) => format!("until {}, when it is stopped: ", rounded(at)),
-        None => "to end by itself: ".to_owned(),
+        None => "running to its end: ".to_owned(),
     };
     [
         ("stopping: ".to_owned(), stopped),
-        ("over, its units are coming free: ".to_owned(), gone),
+        (
+            "ended, and its resources are being freed: ".to_owned(),
+            gone,
+        ),
         (format!("waiting for what is not preemptible {until}"), stay),
     ]
     .into_iter()
@@ -132,7 +135,7 @@ pub(super) fn wait(
         }
         if !node.cordon.as_ref().is_some_and(|cordon| cordon.drain) {
             return Err(Failure::Failed(format!(
-                "{name} was uncordoned meanwhile and is not being emptied any more"
+                "{name} was uncordoned meanwhile and is no longer being drained"
             )));
         }
         if node.steps.len() != left {
@@ -142,7 +145,7 @@ pub(super) fn wait(
         if until.is_some_and(|until| Instant::now() >= until) {
             let steps = shortened(node.steps.iter().map(|step| safe(step)), NAMED);
             return Err(Failure::TimedOut(format!(
-                "{name} is not empty yet, and goes on emptying: {steps}"
+                "{name} is not empty yet, and its drain goes on: {steps}"
             )));
         }
         thread::sleep(LOOK);
@@ -172,8 +175,8 @@ mod tests {
             words(&node, &[stays, stops, over]),
             [
                 "gpu-1: stopping: a (train)",
-                "gpu-1: over, its units are coming free: b",
-                "gpu-1: waiting for what is not preemptible to end by itself: k3v9 (train)",
+                "gpu-1: ended, and its resources are being freed: b",
+                "gpu-1: waiting for what is not preemptible running to its end: k3v9 (train)",
             ]
         );
     }

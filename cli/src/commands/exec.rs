@@ -77,7 +77,7 @@ fn ended(json: &[u8], out: Out) -> Result<u8, Failure> {
         | Exit::HostRebooted
         | Exit::Unknown
         | Exit::OutOfMemory(_)
-        | Exit::StorageExceeded(_) => "nobody saw how the program ended".to_owned(),
+        | Exit::StorageExceeded(_) => "it is unknown how the program ended".to_owned(),
     };
     out.error(&render::safe(&why));
     Ok(RUN_FAILED)

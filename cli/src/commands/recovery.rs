@@ -46,11 +46,11 @@ fn tell(view: &RecoveryView, out: Out) -> Result<u8, Failure> {
 
 fn words(view: &RecoveryView, now: Timestamp) -> String {
     if !view.recovering {
-        return "not recovering: what waits may start\n".to_owned();
+        return "not recovering: queued steps may start\n".to_owned();
     }
     let why = match view.why.as_deref() {
-        Some("restored") => "its store was put back from a backup",
-        Some("store_lost") => "its store was lost and is made anew",
+        Some("restored") => "its store was restored from a backup",
+        Some("store_lost") => "its store was lost and created again",
         Some("later_epoch") => "a host has obeyed a later coordinator than its store knows of",
         Some(_) | None => "its store is of an earlier time than its hosts",
     };
@@ -59,11 +59,11 @@ fn words(view: &RecoveryView, now: Timestamp) -> String {
     });
     let nodes = view.unreported.iter().map(|node| safe(node).to_string());
     let awaited = match view.unreported.is_empty() {
-        true => "every remembered node has told what it runs; hosts that are not remembered may still run steps".to_owned(),
+        true => "every known node has reported what it runs; hosts that are not known may still run steps".to_owned(),
         false => format!("not heard yet: {}", shortened(nodes, NAMED)),
     };
     format!(
-        "the coordinator recovers: {why}\nnothing new starts until hosts have told what they run, or it has stopped{left}\n{awaited}\n"
+        "the coordinator recovers: {why}\nnothing new starts until hosts have reported what they run, or it has stopped{left}\n{awaited}\n"
     )
 }
 
@@ -75,7 +75,7 @@ mod tests {
     fn it_is_told_why_and_for_whom_nothing_starts() {
         assert_eq!(
             words(&RecoveryView::default(), Timestamp::UNIX_EPOCH),
-            "not recovering: what waits may start\n"
+            "not recovering: queued steps may start\n"
         );
         let view = RecoveryView {
             recovering: true,
@@ -86,8 +86,8 @@ mod tests {
         };
         assert_eq!(
             words(&view, Timestamp::UNIX_EPOCH),
-            "the coordinator recovers: its store was put back from a backup\n\
-             nothing new starts until hosts have told what they run, or it has stopped, in 2m at the latest\n\
+            "the coordinator recovers: its store was restored from a backup\n\
+             nothing new starts until hosts have reported what they run, or it has stopped, in 2m at the latest\n\
              not heard yet: gpu-1, gpu-2\n"
         );
     }

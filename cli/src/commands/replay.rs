@@ -21,7 +21,7 @@ pub(crate) fn run(args: &ReplayArgs, out: Out) -> Result<u8, Failure> {
     if out.format() == Format::Name {
         let way_out = "choose -o table, json or yaml";
         return Err(Failure::Usage(format!(
-            "--output: the past has no name: {way_out}"
+            "--output: `name` does not apply to a replay: {way_out}"
         )));
     }
     let Some(coordinator) = sibling(COORDINATOR) else {
@@ -73,8 +73,11 @@ fn ask<T: DeserializeOwned>(coordinator: &Path, args: &ReplayArgs) -> Result<T, 
     if !said.status.success() {
         return Err(refusal(&String::from_utf8_lossy(&said.stderr)));
     }
-    serde_json::from_slice(&said.stdout)
-        .map_err(|e| Failure::Failed(format!("what {COORDINATOR} tells is not understood: {e}")))
+    serde_json::from_slice(&said.stdout).map_err(|e| {
+        Failure::Failed(format!(
+            "the output of {COORDINATOR} is not understood: {e}"
+        ))
+    })
 }
 
 /// Returns its message without the prefix that ours get too.

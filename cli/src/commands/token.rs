@@ -98,7 +98,7 @@ pub(crate) fn revoke(client: &Client, args: &RevokeArgs, out: Out) -> Result<u8,
     }
     show::each(&views, out, |node| {
         format!(
-            "{} has no access any more; `sluice token create --node {}` lets it in anew",
+            "{} has no access any more; `sluice token create --node {}` lets it in again",
             render::safe(&node.name),
             render::safe(&node.name)
         )

@@ -86,7 +86,7 @@ fn next(
 }
 
 fn late(limit: Duration, waiting: &[String], wanted: Option<StepState>) -> String {
-    let what = wanted.map_or("ended".to_owned(), |state| format!("come to `{state}`"));
+    let what = wanted.map_or("ended".to_owned(), |state| format!("reached `{state}`"));
     let limit = sluice_common::time::Span::from_millis(
         u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     );
@@ -101,7 +101,7 @@ fn late(limit: Duration, waiting: &[String], wanted: Option<StepState>) -> Strin
 
 fn never(step: &StepView, wanted: StepState) -> Failure {
     Failure::Failed(format!(
-        "{} is `{}` and can no longer come to `{wanted}`: {}",
+        "{} is `{}` and can no longer reach `{wanted}`: {}",
         safe(&step.id),
         step.state,
         safe(&step.reason.message)
@@ -192,7 +192,7 @@ mod tests {
         let text = late(Duration::from_secs(90), &ids, Some(StepState::Running));
         assert_eq!(
             text,
-            "2 steps have not come to `running` within 1m30s, a among them"
+            "2 steps have not reached `running` within 1m30s, a among them"
         );
         let text = late(Duration::from_secs(1), &ids[..1], None);
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
         let text = never(&running(), StepState::Rejected).to_string();
         assert_eq!(
             text,
-            "k3v9 is `running` and can no longer come to `rejected`: its process runs"
+            "k3v9 is `running` and can no longer reach `rejected`: its process runs"
         );
     }
 }

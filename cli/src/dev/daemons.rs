@@ -115,7 +115,7 @@ impl Daemons {
             if let Some(DaemonEvent::Line(line)) = self.wait(LOOK)? {
                 let addresses = parse_ready(&line).ok_or_else(|| {
                     DevEnd::Failed(format!(
-                        "sluice-coordinator said `{}` instead of where it listens",
+                        "sluice-coordinator printed `{}` instead of its address",
                         line.escape_debug()
                     ))
                 })?;

@@ -160,7 +160,7 @@ fn device(path: &Path) -> Result<DeviceNode, String> {
     let found = std::fs::metadata(path).map_err(|e| format!("{shown}: {e}"))?;
     if !found.file_type().is_char_device() {
         return Err(format!(
-            "{shown} is no character device: make one with `mknod`"
+            "{shown} is not a character device: make one with `mknod`"
         ));
     }
     let (major, minor) = (stat::major(found.rdev()), stat::minor(found.rdev()));
@@ -312,7 +312,7 @@ mod tests {
         for (nodes, word) in [
             (vec!["/dev/zero"], "1 are named for 2 GPUs"),
             (vec!["/dev/zero", "/no/such"], "/no/such: No such file"),
-            (vec!["/dev/zero", "/tmp"], "/tmp is no character device"),
+            (vec!["/dev/zero", "/tmp"], "/tmp is not a character device"),
         ] {
             request.gpu_devices = nodes.into_iter().map(PathBuf::from).collect();
             let message = request.clone().check().unwrap_err();

@@ -82,12 +82,14 @@ fn of<T: Listed + DeserializeOwned>(fields: &JsonFields) -> Option<JsonFields> {
 fn read_only_reason(kind: &str, told: &JsonFields) -> Option<String> {
     let is = |name: &str, value: bool| told.get(name) == Some(&Value::Bool(value));
     let why = match kind {
-        "platform" if is("declared", false) => "the pool's hosts make it, and no document does",
+        "platform" if is("declared", false) => {
+            "it comes from the pool's hosts, not from a document"
+        }
         "role" if is("built_in", true) => "it is built in",
         _ => return None,
     };
     Some(format!(
-        "left as it is: {why}; to apply it as your own, remove `status` and what the cluster tells"
+        "left as it is: {why}; to apply it as your own, remove `status` and the other fields that the cluster sets"
     ))
 }
 
@@ -108,8 +110,7 @@ fn reject_capacity_edit(fields: &JsonFields) -> Result<(), String> {
         return Ok(());
     }
     Err(
-        "capacity: beside `declared` it tells what there is, and it was edited: change `declared`, or take \
-         the document of `get -o yaml`"
+        "capacity: only `declared` can be changed, the rest is what the cluster reports: change `declared`, or start from the output of `get -o yaml`"
             .to_owned(),
     )
 }

@@ -280,7 +280,7 @@ fn the_reference_of_documents_is_what_the_code_says() {
     let first = written.lines().zip(made.lines()).find(|(a, b)| a != b);
     assert!(
         written == made,
-        "docs/reference/documents.md is old: write it anew by SLUICE_PAGES=write cargo test -p sluice reference ({first:?})"
+        "docs/reference/documents.md is old: renew it by SLUICE_PAGES=write cargo test -p sluice reference ({first:?})"
     );
 }
 

@@ -31,7 +31,7 @@ fn apart(key: &str, declared: u64, detected: u64) -> Option<String> {
             format!("{by} of it is on no host: add hosts, or declare less")
         }
         std::cmp::Ordering::Less => {
-            format!("{by} of it is given to nobody: declare more to use it")
+            format!("{by} of it is not used: declare more to use it")
         }
     };
     let (declared, detected) = (much(key, declared), much(key, detected));
@@ -60,7 +60,7 @@ pub(crate) fn of_node(node: &NodeView) -> Vec<String> {
                     "label {name}: its config says {config}, an admin set {label}, which counts"
                 )
             }
-            None => format!("label {name}: its config says {config}, an admin took it away"),
+            None => format!("label {name}: its config says {config}, an admin removed it"),
         }
     });
     pool.chain(labels).collect()
@@ -90,7 +90,7 @@ mod tests {
             of_pool(&pool),
             [
                 "gpu: 12 declared, 8 detected: 4 of it is on no host: add hosts, or declare less",
-                "cpu: 4.5 declared, 8 detected: 3.5 of it is given to nobody: declare more to use it",
+                "cpu: 4.5 declared, 8 detected: 3.5 of it is not used: declare more to use it",
             ]
         );
         pool.declared.clear();
@@ -109,7 +109,7 @@ mod tests {
             [
                 "pool: its config or certificate says spare, and it is in default, which counts: `pool = \"default\"` in \
                  agent.toml makes both say the same, `sluice move node gpu-1 --pool spare` moves it",
-                "label rack: its config says r1, an admin took it away",
+                "label rack: its config says r1, an admin removed it",
                 "label zone: its config says b, an admin set a, which counts",
             ]
         );

@@ -132,10 +132,7 @@ fn promised(lines: &mut Lines, promise: &NominationView) {
         true => "kept for it alone",
         false => "preemptible steps may be started around it meanwhile",
     };
-    lines.put(
-        2,
-        format!("promised a place on {}: {how}", nodes.join(", ")),
-    );
+    lines.put(2, format!("nominated for {}: {how}", nodes.join(", ")));
     for run in &promise.awaits {
         lines.put(3, format!("waits for {}", awaited(run)));
     }
@@ -158,7 +155,7 @@ fn awaited(run: &AwaitedRunView) -> String {
                 rounded(since)
             ));
         }
-        (None, _) => line.push_str(", to end by itself"),
+        (None, _) => line.push_str(", running to its end"),
     }
     line
 }
@@ -204,9 +201,9 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
     // A suspended step holds only memory.
     let holds = match state {
         StepState::Suspended => {
-            format!("holds its memory alone, on {places} of pool {pool}, granted {since}")
+            format!("holds only its memory, on {places} of pool {pool}, allocated {since}")
         }
-        _ => format!("holds {places} of pool {pool} since {since}"),
+        _ => format!("allocated on {places} of pool {pool} since {since}"),
     };
     lines.put(1, holds);
     if let Some(started) = holding.started_at {
@@ -357,7 +354,7 @@ pub(crate) mod tests {
         view.state = StepState::Suspended;
         let said = explain(&view, now(), Out::plain());
         assert!(
-            said.contains("holds its memory alone, on gpu-1 (2 GPUs) of pool default, granted "),
+            said.contains("holds only its memory, on gpu-1 (2 GPUs) of pool default, allocated "),
             "{said}"
         );
     }

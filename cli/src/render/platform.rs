@@ -128,7 +128,7 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
         Some(selector) => text.section("Selector", |text| conditions(text, selector)),
         None => text.field(
             "Selector",
-            "none: it is the platform of a model, declared by nobody",
+            "none: it is the platform of a GPU model, which no document declares",
         ),
     };
     if !platform.validations.is_empty() {

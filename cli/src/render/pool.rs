@@ -193,7 +193,7 @@ pub(crate) fn describe(
         )
         .field(
             "Steps",
-            format!("{} hold units, {} wait", pool.running, pool.queued),
+            format!("{} allocated, {} queued", pool.running, pool.queued),
         );
     let required: Vec<&str> = pool.spec.require.iter().map(|it| it.as_str()).collect();
     text.optional(
@@ -335,7 +335,7 @@ Name:         default
 Status:       online
 Description:  -
 Nodes:        2 ready of 2
-Steps:        1 hold units, 2 wait
+Steps:        1 allocated, 2 queued
 
 KEY  DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING
 gpu  -         4         1     1         0         3     2

@@ -103,23 +103,23 @@ impl ClusterFiles {
         let told = [
             (
                 documents().any(is_access),
-                "roles and bindings have no part on paper: nobody calls there",
+                "roles and bindings have no effect in a simulation",
             ),
             (
                 documents().any(is_template),
-                "templates lie under jobs as in a cluster, and nothing of them is run",
+                "templates apply to jobs as in a cluster, but nothing in them is run",
             ),
             (
                 documents().any(requires),
-                "every host on paper can do what pools require of hosts",
+                "every simulated host has what pools require of hosts",
             ),
             (
                 documents().any(says_grace),
-                "what is stopped is gone at once on paper, whatever its grace period",
+                "a job that is stopped ends at once in a simulation, whatever its grace period",
             ),
             (
                 documents().any(freezes),
-                "what gives way frozen is frozen at once on paper, and its GPUs come free whatever is on them",
+                "a job that is suspended is frozen at once in a simulation, and its GPUs come free whatever is on them",
             ),
         ];
         let told = told.into_iter().filter(|(is_said, _)| *is_said);
@@ -259,10 +259,10 @@ mod tests {
         let notes = read(&["2x4"], text).unwrap().notes();
         let words = [
             "roles and bindings",
-            "templates lie under jobs",
-            "every host on paper can do",
+            "templates apply to jobs",
+            "every simulated host has",
             "whatever its grace period",
-            "what gives way frozen",
+            "a job that is suspended is frozen",
         ];
         assert_eq!(notes.len(), words.len(), "{notes:?}");
         assert!(

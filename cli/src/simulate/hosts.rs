@@ -119,7 +119,7 @@ fn listed(path: &Path) -> Result<Vec<SimulatedHost>, Failure> {
     let sheet = CsvTable::read(path)?;
     if !sheet.has(&OPENB) {
         return Err(Failure::Usage(format!(
-            "{}: its header `{}` is of no list of hosts: write `{},model`, or a shape such as --hosts 64x8",
+            "{}: its header `{}` is not that of a list of hosts: write `{},model`, or a shape such as --hosts 64x8",
             sheet.file(),
             sheet.header().escape_debug(),
             OPENB.join(",")

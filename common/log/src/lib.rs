@@ -68,7 +68,7 @@ pub fn start(format: Format, filter: &Filter) -> Result<Log, LogError> {
         let at = panic.location().map(ToString::to_string);
         let said = panic
             .payload_as_str()
-            .unwrap_or("for a reason that is no text");
+            .unwrap_or("for a reason that is not text");
         tracing::error!(
             at,
             backtrace = trace,

@@ -45,13 +45,13 @@ pub(crate) fn check_command(
         return Err(FieldError::new(
             ErrorCode::InvalidCommand,
             "command",
-            "an argument holds a NUL byte, which no program can be given",
+            "an argument contains a NUL byte, which cannot be passed to a program",
         ));
     }
     for (name, value) in env {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let message = format!(
-                "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
+                "`{}` is not a variable: its name must not be empty or contain `=`, and nothing may contain NUL",
                 quoted_name(name)
             );
             return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
@@ -81,7 +81,7 @@ pub(crate) fn check_command(
         + workdir.map_or(0, str::len);
     if bytes > MAX_SPEC_BYTES {
         let message = format!(
-            "command, environment and directory take {bytes} bytes: the most is {MAX_SPEC_BYTES}"
+            "command, environment and directory take {bytes} bytes: the maximum is {MAX_SPEC_BYTES}"
         );
         return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
     }

@@ -20,13 +20,13 @@ impl StepRequest {
             _ => "is not a whole number",
         };
         let way_out = match mode {
-            CpuMode::Pinned => "write how many processors are to be its own, such as 4",
+            CpuMode::Pinned => "write how many processors it gets for itself, such as 4",
             CpuMode::Limit | CpuMode::Weight => {
                 "write how many processors it is worth, such as 1.5"
             }
         };
         let message = format!(
-            "`{mode}` is for a step that says how many, and `resources.cpu_count` {wanting}: {way_out}"
+            "`{mode}` needs a number of processors, and `resources.cpu_count` {wanting}: {way_out}"
         );
         Err(FieldError::new(
             ErrorCode::Contradiction,
@@ -79,7 +79,7 @@ mod tests {
             ),
             (
                 r#""cpu_mode":"pinned""#,
-                "is not set: write how many processors are to be its own",
+                "is not set: write how many processors it gets for itself",
             ),
             (
                 r#""cpu_mode":"pinned","resources":{"cpu_count":1.5}"#,

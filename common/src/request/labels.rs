@@ -21,7 +21,7 @@ pub(super) fn checked(
 ) -> Result<BTreeMap<LabelKey, LabelValue>, FieldError> {
     let count = written.len();
     if count > MAX_STEP_LABELS {
-        let message = format!("{count} labels: the most is {MAX_STEP_LABELS}");
+        let message = format!("{count} labels: the maximum is {MAX_STEP_LABELS}");
         return Err(FieldError::new(ErrorCode::InvalidLabel, "labels", message));
     }
     written.into_iter().map(label).collect()
@@ -82,6 +82,6 @@ mod tests {
             .map(|n| (format!("k{n}"), "v".to_string()))
             .collect();
         let error = check(&serde_json::to_string(&many).unwrap()).unwrap_err();
-        assert_eq!(error.to_string(), "labels: 65 labels: the most is 64");
+        assert_eq!(error.to_string(), "labels: 65 labels: the maximum is 64");
     }
 }

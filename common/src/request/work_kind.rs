@@ -57,7 +57,7 @@ impl StepRequest {
         let work = kind.parse().map_err(|_| {
             let kind = kind.escape_debug();
             let message = format!(
-                "`{kind}` is not submitted: write `step`, or training, inference, notebook or compute"
+                "`{kind}` cannot be submitted: write `step`, or training, inference, notebook or compute"
             );
             FieldError::new(ErrorCode::InvalidKind, "kind", message)
         })?;
@@ -66,7 +66,7 @@ impl StepRequest {
             Some(written) => Err(FieldError::new(
                 ErrorCode::Contradiction,
                 "work",
-                format!("`{written}` and `kind: {work}` say two things: leave one of them out"),
+                format!("`{written}` and `kind: {work}` contradict each other: remove one of them"),
             )),
         }
     }
@@ -84,8 +84,7 @@ impl StepRequest {
                 ErrorCode::Contradiction,
                 "priority_class",
                 format!(
-                    "class `{class}` is {}preemptible, and `resources.preemptible: {written}` says otherwise: leave one \
-                     of them out",
+                    "class `{class}` is {}preemptible, and `resources.preemptible: {written}` says otherwise: remove one of them",
                     if class.is_preemptible() { "" } else { "not " },
                 ),
             )),

@@ -139,7 +139,7 @@ fn check_text(field: &str, text: &str, place: TemplateField) -> Result<(), Field
     if text.contains('\0') {
         return Err(wrong(
             field,
-            "it holds a NUL byte, which no program can be given",
+            "it contains a NUL byte, which cannot be passed to a program",
         ));
     }
     variable::check(text, place)
@@ -227,8 +227,8 @@ fn unique<T: ListItem>(field: &str, items: &[T]) -> Result<(), FieldError> {
         let twice = items[..at].iter().any(|other| other.name() == Some(name));
         let dotted = name.is_empty() || name.contains(['.', '\0']);
         let why = match (twice, dotted) {
-            (true, _) => "is there twice: items of a list have names of their own",
-            (false, true) => "is no name: it is not empty and holds no `.`",
+            (true, _) => "is listed twice: each item of a list needs a name of its own",
+            (false, true) => "is not a name: a name is not empty and contains no `.`",
             (false, false) => continue,
         };
         let name = name.escape_debug();
@@ -260,7 +260,8 @@ fn each_mount(
             let absolute = path.starts_with('/') || path.starts_with("{{");
             if !absolute || path.contains('\0') || path.split('/').any(|part| part == "..") {
                 let path = path.escape_debug();
-                let why = format!("`{path}` is no absolute path without `..`: begin it with `/`");
+                let why =
+                    format!("`{path}` is not an absolute path without `..`: begin it with `/`");
                 return Err(FieldError::new(ErrorCode::InvalidMount, field, why));
             }
             if place != TemplateField::Plain {
@@ -282,7 +283,7 @@ pub fn check_mounts(
     each_mount(field, mounts.as_ref(), TemplateField::Plain)?;
     for (at, mount) in mounts.iter().flat_map(LayeredList::items).enumerate() {
         if !mount.source.starts_with('/') || !mount.target().starts_with('/') {
-            let why = "write absolute paths: nothing is filled into the mounts of a step";
+            let why = "write absolute paths: no variable is filled into the mounts of a step";
             return Err(FieldError::new(
                 ErrorCode::InvalidMount,
                 format!("{field}[{at}]"),
@@ -421,8 +422,7 @@ impl Template {
         let writes = mount.read_only != Some(true);
         if writes && covering.all(|it| it.read_only == Some(true)) {
             return forbidden(format!(
-                "it would mount `{source}` to write to it, which may be mounted to be read alone there: let it be \
-                 `read_only: true`"
+                "it would mount `{source}` writable, which may only be mounted read-only there: set `read_only: true`"
             ));
         }
         if !self.mentions(Variable::Mounts) {

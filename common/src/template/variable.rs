@@ -205,7 +205,9 @@ pub enum VariableError {
         hint: String,
     },
     /// The variable stands for whole arguments and cannot be part of one.
-    #[error("`{variable}` stands for whole arguments: let `{{{{{variable}}}}}` be one by itself")]
+    #[error(
+        "`{variable}` stands for whole arguments: write `{{{{{variable}}}}}` as an argument of its own"
+    )]
     NotWhole {
         /// The variable mentioned.
         variable: Variable,
@@ -358,7 +360,7 @@ mod tests {
         }
         assert_eq!(
             said("-v={{mounts}}"),
-            "`mounts` stands for whole arguments: let `{{mounts}}` be one by itself"
+            "`mounts` stands for whole arguments: write `{{mounts}}` as an argument of its own"
         );
         assert!(said("{{source}}").starts_with("`source` cannot be used here: cluster, step, "));
         let plain = check("{{step}}", TemplateField::Plain)

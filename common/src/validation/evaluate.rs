@@ -76,7 +76,7 @@ impl Rule {
             Ok((_, _, true)) => RuleResult::Holds,
             Ok((left, right, false)) => RuleResult::Fails(self.failure(&left, &right)),
             Err(MissingFact(why)) => RuleResult::Fails(RuleFailure {
-                values: format!("it cannot be judged: {why}"),
+                values: format!("it cannot be evaluated: {why}"),
                 gap: WHOLE,
             }),
         }

@@ -247,7 +247,7 @@ impl StepFacts<'_> {
                 text(value.ok_or_else(lack)?.as_str())
             }
             Fact::PoolResource(key) => amount(key.as_str()),
-            Fact::Node(_) => return Err(MissingFact("no host is looked at".to_owned())),
+            Fact::Node(_) => return Err(MissingFact("no host is being checked".to_owned())),
         })
     }
 

@@ -72,7 +72,7 @@ fn rules_hold_or_tell_their_numbers() {
         ("labels.team == \"vision\"", ""),
         (
             "labels[\"example.com/run\"] == \"7\"",
-            "it cannot be judged: the step has no label `example.com/run`",
+            "it cannot be evaluated: the step has no label `example.com/run`",
         ),
         ("pool_resources.licence <= 1", "pool_resources.licence is 2"),
         ("(gpu_count + 4) * 10 == node.gpu_count * (20 - 10)", ""),
@@ -84,11 +84,11 @@ fn rules_hold_or_tell_their_numbers() {
         ("node.labels.zone != 'a'", "node.labels.zone is `a`"),
         (
             "node.labels.rack == 'a'",
-            "it cannot be judged: it has no label `rack`",
+            "it cannot be evaluated: it has no label `rack`",
         ),
         (
             "gpu_count / (nodes - 2) < 8",
-            "it cannot be judged: 4 would be divided by 0",
+            "it cannot be evaluated: 4 would be divided by 0",
         ),
         ("storage == 0B", ""),
         ("node.arch == \"x86_64\"", ""),
@@ -102,7 +102,7 @@ fn rules_hold_or_tell_their_numbers() {
 fn what_a_host_lacks_is_said() {
     let bare = NodeFacts::default();
     let found = judge(&usual(), &bare, "node.gpu_memory >= 1GiB").unwrap_err();
-    assert_eq!(found, "it cannot be judged: it has no GPU");
+    assert_eq!(found, "it cannot be evaluated: it has no GPU");
     let mixed = NodeFacts {
         gpu_models: ["a100".into(), "l40s".into()].into(),
         ..host()
@@ -110,7 +110,7 @@ fn what_a_host_lacks_is_said() {
     let found = judge(&usual(), &mixed, "node.gpu_model == 'a100'").unwrap_err();
     assert_eq!(
         found,
-        "it cannot be judged: it has GPUs of `a100` and `l40s`"
+        "it cannot be evaluated: it has GPUs of `a100` and `l40s`"
     );
 }
 

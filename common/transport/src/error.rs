@@ -70,7 +70,7 @@ pub enum TransportError {
         reason: String,
     },
     /// The certificate is valid but its owner is not admitted.
-    #[error("{address} is refused")]
+    #[error("{address} was rejected")]
     Certificate {
         /// Address of the peer.
         address: SocketAddr,
@@ -178,8 +178,7 @@ fn tls_words(alert: u8, whose: &str) -> String {
     match alert {
         48 => format!("{whose} certificate was issued by an authority that is not trusted"),
         45 => format!(
-            "{whose} certificate has expired or is not valid yet: compare the clocks (`date`) of both hosts, and get a new \
-             certificate where they are right"
+            "{whose} certificate has expired or is not valid yet: compare the clocks (`date`) of both hosts, and get a new certificate if they are right"
         ),
         42 | 43 | 44 | 46 => format!("{whose} certificate is not valid for this use"),
         116 => format!("{whose} certificate is missing"),

@@ -92,7 +92,7 @@ pub enum IdentityError {
     },
     /// The certificate has expired or is not valid yet, by this host's clock.
     #[error(
-        "{cert} {}: look at this host's clock (`date`) first; where it is right, get a new certificate (`sluice token create` \
+        "{cert} {}: check this host's clock (`date`) first; if it is right, get a new certificate (`sluice token create` \
          prints a join line, `sluice-coordinator issue-node` writes files)",
         validity_problem(*is_over, *by),
         cert = cert.display()
@@ -107,7 +107,7 @@ pub enum IdentityError {
     },
     /// Peers that trust the same authority would reject the certificate.
     #[error(
-        "{cert} is not valid now under the authority in {ca}: issue it anew, or give the authority's file that it was issued under",
+        "{cert} is not valid now under the authority in {ca}: issue it again, or configure the authority that issued it",
         cert = cert.display(), ca = ca.display()
     )]
     Untrusted {

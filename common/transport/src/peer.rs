@@ -71,7 +71,7 @@ pub enum CertificateError {
     #[error("the certificate names a node that cannot exist")]
     NodeName(#[source] NameError),
     /// The certificate repeats a statement, or its value is invalid.
-    #[error("the certificate carries `{prefix}` more than once or with a value that cannot be")]
+    #[error("the certificate carries `{prefix}` more than once or with an invalid value")]
     Claim {
         /// Prefix of the statement's URI.
         prefix: &'static str,
@@ -93,7 +93,7 @@ pub enum CertificateError {
         usage: &'static str,
     },
     /// The member does not belong at that end of a link.
-    #[error("the certificate is of {peer}, who does not belong at that end of a link")]
+    #[error("the certificate is of {peer}, who may not be at that end of a link")]
     WrongEnd {
         /// Member named in the certificate.
         peer: Peer,

@@ -192,7 +192,7 @@ impl Summary {
                     ));
                 }
                 if self.keys.contains(&key.path) {
-                    return Err(reader.strange("a key stands in it twice"));
+                    return Err(reader.strange("it contains a key twice"));
                 }
                 visitor.key(&key)?;
                 self.keys.push(key.path);

@@ -82,7 +82,7 @@ fn serve(listener: &UnixListener, data_dir: &Path, log: &SharedLog) {
         };
         if let Err(error) = answer(&mut stream, data_dir, &log) {
             tracing::warn!(
-                "a backup was not given: {}",
+                "backup failed: {}",
                 sluice_common::error_chain::error_chain(&error)
             );
             let _nobody_reads_it = writeln!(stream, "{REFUSED}{error}");
@@ -116,7 +116,7 @@ fn answer(stream: &mut UnixStream, data_dir: &Path, log: &StoreReader) -> Result
         keys,
         (&mut out, socket),
     )?;
-    tracing::info!(keys, "backup given");
+    tracing::info!(keys, "backup written");
     Ok(())
 }
 

@@ -174,7 +174,7 @@ fn a_file_that_is_something_else_is_said_to_be() {
         fs::write(&site.file, text).unwrap();
         let error = check(&site.file).unwrap_err().to_string();
         assert!(
-            error.contains("is no backup") || error.contains("line 1"),
+            error.contains("is not a backup") || error.contains("line 1"),
             "{text:?}: {error}"
         );
     }

@@ -53,7 +53,7 @@ pub(super) fn span(
     let Some(text) = text else { return Ok(default) };
     let span = Span::from_str(&text).map_err(|error| invalid(key, error))?;
     if span == Span::ZERO {
-        return Err(invalid(key, "it must be longer than nothing"));
+        return Err(invalid(key, "it must be more than 0s"));
     }
     Ok(span)
 }

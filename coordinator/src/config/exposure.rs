@@ -32,12 +32,12 @@ impl Config {
     fn check_openness(&self) -> Result<(), ConfigError> {
         let key = "open_to_all_local_users";
         if self.api_token.is_some() || self.oidc.is_some() {
-            let message = "it lets everybody of this machine call without a token, so it does not go with `api_token_file` or `oidc`: leave one out";
+            let message = "it lets every user of this machine call without a token, and excludes `api_token_file` and `oidc`: remove one";
             return Err(invalid(key, message));
         }
         if !self.http.ip().is_loopback() {
             let message = format!(
-                "{} is reachable from other machines, whose users would be let in too: listen on 127.0.0.1, or leave it out and configure `api_token_file`",
+                "{} is reachable from other machines, whose users would be let in too: listen on 127.0.0.1, or remove it and configure `api_token_file`",
                 self.http
             );
             return Err(invalid(key, message));

@@ -64,15 +64,16 @@ impl RawOidc {
             if text.is_empty() {
                 return Err(invalid(
                     key,
-                    "it is empty: tokens of anybody would be taken",
+                    "it is empty: tokens for any service would be accepted",
                 ));
             }
         }
         let keys = source(self.jwks_file, self.jwks_url, self.jwks_ca)?;
         let leeway = span("oidc.leeway", self.leeway, DEFAULT_LEEWAY)?;
         if leeway > MAX_LEEWAY {
-            let message =
-                format!("{leeway} is too long: set clocks right, and write at most {MAX_LEEWAY}");
+            let message = format!(
+                "{leeway} is too long: synchronize the clocks, and write at most {MAX_LEEWAY}"
+            );
             return Err(invalid("oidc.leeway", message));
         }
         Ok(OidcConfig {
@@ -100,12 +101,12 @@ fn source(
         (None, Some(url)) => Err(invalid(
             "oidc.jwks_url",
             format!(
-                "`{url}` is no `https://` address: whoever is between could sign as the issuer"
+                "`{url}` is not an `https://` address: anybody on the network path could sign as the issuer"
             ),
         )),
         (Some(_), Some(_)) => Err(invalid(
             "oidc.jwks_url",
-            "`jwks_file` is there too: leave one of them out",
+            "`jwks_file` is set too: remove one of them",
         )),
         (None, None) => Err(invalid(
             "oidc.jwks_url",
@@ -157,12 +158,12 @@ mod tests {
             "",
         ] {
             assert!(
-                error_of(None, url(bad), None).contains("no `https://`"),
+                error_of(None, url(bad), None).contains("not an `https://`"),
                 "{bad}"
             );
         }
         assert_eq!(error_of(file(), None, None), "");
-        assert!(error_of(file(), url("https://x/"), None).contains("leave one"));
+        assert!(error_of(file(), url("https://x/"), None).contains("remove one"));
         assert!(error_of(None, None, None).contains("must come from somewhere"));
         assert!(error_of(file(), None, file()).contains("`jwks_url`"));
     }

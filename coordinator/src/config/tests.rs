@@ -37,7 +37,7 @@ fn openness_is_said_in_so_many_words_and_contradicts_what_asks_for_tokens() {
     let file = dir.path().join("token");
     sluice_transport::files::write_private(&file, "correct-horse-battery").unwrap();
     let both = refusal(&format!("{open}api_token_file = {file:?}"));
-    assert!(both.contains("leave one out"), "{both}");
+    assert!(both.contains("remove one"), "{both}");
 }
 
 #[test]

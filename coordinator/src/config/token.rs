@@ -84,15 +84,14 @@ fn check_access(path: &Path, mode: u32, owner: u32) -> Result<(), ConfigError> {
     let ours = nix::unistd::geteuid().as_raw();
     if mode & TOO_OPEN != 0 {
         let message = format!(
-            "{shown} holds a token with which one may do everything, and others have access to it (mode {mode:04o}): run \
+            "{shown} holds a token that may do everything, and others have access to it (mode {mode:04o}): run \
              `chmod 600 {shown}`"
         );
         return Err(invalid(KEY, message));
     }
     if ![owner, ours].contains(&0) && owner != ours {
         let message = format!(
-            "{shown} holds a token with which one may do everything, and belongs to user {owner}, who may change it, while \
-             this is user {ours}: run `chown {ours} {shown}`"
+            "{shown} holds a token that may do everything, and belongs to user {owner}, who may change it, while this is user {ours}: run `chown {ours} {shown}`"
         );
         return Err(invalid(KEY, message));
     }

@@ -302,7 +302,7 @@ impl EngineHandle {
         let sealed = shown?;
         let warrant = self.seal.open(attempt, &sealed);
         if warrant.is_none() {
-            tracing::warn!(%node, %attempt, "a warrant was shown that this cluster has not sealed: the attempt is stopped");
+            tracing::warn!(%node, %attempt, "a host presented a warrant that this cluster has not signed: the attempt is stopped");
         }
         warrant.map(Box::new)
     }

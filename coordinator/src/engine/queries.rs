@@ -32,7 +32,7 @@ pub enum QueryError {
     Gone(#[from] EngineStopped),
     /// The caller has too many queries waiting.
     #[error(
-        "{most} of your queries wait already, which is the limit: retry when some are answered, with fewer at one time"
+        "{most} of your queries already wait, which is the limit: retry when some are answered, with fewer at a time"
     )]
     TooMany {
         /// Maximum number of waiting queries.

@@ -73,7 +73,7 @@ impl RecordLogger {
                 let pool = &warrant.pool;
                 info!(%step, attempt = number, %pool, %node, gpus = gpus(&warrant.placements), "step adopted");
             }
-            Record::ClusterPut { .. } => info!("terms of the cluster set"),
+            Record::ClusterPut { .. } => info!("settings of the cluster set"),
             Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
             Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
             Record::TemplatePut { template, .. } => info!(%template, "template set"),
@@ -122,8 +122,8 @@ impl RecordLogger {
                 let AttemptId { step, number } = attempt;
                 info!(%step, attempt = number, %pool, node = %HostList(placements), gpus = gpus(placements), "step allocated");
             }
-            Record::Nominated { step, .. } => debug!(%step, "step was promised a place"),
-            Record::Withdrawn { step } => debug!(%step, "the promise of a place ended"),
+            Record::Nominated { step, .. } => debug!(%step, "step nominated for a place"),
+            Record::Withdrawn { step } => debug!(%step, "nomination of a step ended"),
             Record::Starting {
                 attempt: AttemptId { step, number },
                 node,
@@ -155,7 +155,7 @@ impl RecordLogger {
                 attempt: AttemptId { step, number },
                 node,
             } => {
-                debug!(%step, attempt = number, %node, "units released");
+                debug!(%step, attempt = number, %node, "resources released");
             }
             Record::Requeued { step, reason } => requeued(state, step, reason),
             Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
@@ -259,36 +259,38 @@ impl RecordLogger {
             }
             (NodeState::Unsupervised, _) => {}
             (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
-            (NodeState::Lost, _) => warn!(%node, "node lost: its steps go on elsewhere"),
+            (NodeState::Lost, _) => warn!(%node, "node lost: its steps restart elsewhere"),
         }
     }
 }
 
 fn gpus_reported(node: &NodeName, states: &GpuStates) {
     if states.faults.is_empty() {
-        info!(%node, "every GPU of the node can be granted");
+        info!(%node, "every GPU of the node can be allocated");
     }
     for (gpu, fault) in &states.faults {
-        warn!(%node, %gpu, "GPU is not granted: {fault}");
+        warn!(%node, %gpu, "GPU cannot be allocated: {fault}");
     }
 }
 
 fn recovery_began(why: RecoveryCause) {
     let why = match why {
-        RecoveryCause::Restored => "the store was put back from a backup",
+        RecoveryCause::Restored => "the store was restored from a backup",
         RecoveryCause::StoreLost => "the store is new and the cluster is not",
         RecoveryCause::LaterEpoch => "a host has obeyed a later coordinator",
     };
     warn!(
-        "recovering: {why}; nothing new starts until hosts have told what they run, or that has stopped"
+        "recovering: {why}; nothing new starts until hosts have reported what they run, or that has stopped"
     );
 }
 
 fn recovery_ended(end: RecoveryEnd) {
     match end {
-        RecoveryEnd::Complete => info!("recovered: what waits may start"),
+        RecoveryEnd::Complete => info!("recovered: queued steps may start"),
         RecoveryEnd::Ordered => {
-            warn!("the recovery was ended by hand: what hosts have not shown yet is stopped")
+            warn!(
+                "the recovery was ended by an admin: steps that no host has reported yet are stopped"
+            )
         }
     }
 }

@@ -112,7 +112,7 @@ impl Engine {
             on_welcome(session);
         }
         if let Err(mpsc::error::TrySendError::Full(_)) = sender.orders.try_send(message) {
-            tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
+            tracing::warn!(%node, "the node does not read its orders fast enough: its connection is closed");
             self.drop_session(session);
         }
         if welcomed {

@@ -98,10 +98,10 @@ impl Identity {
         let is_over = self.expires_at().is_some_and(|end| end <= wall());
         let why = match self {
             Identity::Local if !credentials.need_none() => {
-                "nothing is shown, and a token is needed now"
+                "no credentials were sent, and a token is required now"
             }
             Identity::Admin(digest) if !credentials.is_admin(digest) => {
-                "the coordinator's own token is another one now"
+                "the coordinator's own token has changed"
             }
             Identity::Token { name, digest, .. } => {
                 let known = snapshot.access.tokens.get(name);
@@ -111,7 +111,7 @@ impl Identity {
                 }
             }
             Identity::Certificate(shown) if !shown.is_good() => {
-                "the certificate has expired, or its authority's users are known no longer"
+                "the certificate has expired, or its authority is no longer trusted for users"
             }
             Identity::Claims(_) if is_over => {
                 "the token has expired: get a new one from the issuer"
@@ -144,7 +144,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         // The check sets the caller of every admitted call.
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.ok_or(ApiError::Unauthorized {
-            why: "nobody has looked at who calls",
+            why: "the caller was not authenticated",
         })
     }
 }

@@ -165,7 +165,7 @@ pub(super) fn check_label(
     if facts::is_reserved(&name) && value.is_some() {
         let prefix = facts::PREFIX;
         let why = format!(
-            "label `{name}`: what begins with `{prefix}` is what was detected, and set by nobody: choose another prefix, \
+            "label `{name}`: labels that begin with `{prefix}` are detected and cannot be set: choose another prefix, \
              such as `example.com/`, or none"
         );
         return Err(invalid(ErrorCode::ReservedLabel, &key, why));

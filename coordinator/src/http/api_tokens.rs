@@ -157,7 +157,7 @@ fn understood(
     let ttl = ttl.map(|text| text.parse::<Span>()).transpose();
     let ttl = ttl.map_err(|e| invalid("ttl", ErrorCode::InvalidDuration, &e))?;
     if ttl == Some(Span::ZERO) {
-        let why = "it would be worth nothing from the start";
+        let why = "the token would expire at once";
         return Err(invalid("ttl", ErrorCode::InvalidDuration, &why));
     }
     let grants: Vec<RoleGrant> = roles.collect::<Result<_, _>>()?;

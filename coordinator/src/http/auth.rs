@@ -192,13 +192,14 @@ async fn known(
         // A browser sends a certificate whichever page calls; only a page that has the token sends it.
         (None, Some(_)) if cross_site => return Err(ApiError::ForeignOrigin),
         (None, Some(shown)) if !shown.is_good() => {
-            let why = "the certificate has expired, or its authority's users are known no longer";
+            let why =
+                "the certificate has expired, or its authority is no longer trusted for users";
             return Err(ApiError::Unauthorized { why });
         }
         (None, Some(shown)) => Identity::Certificate(shown),
         (None, None) if api.0.credentials.need_none() => Identity::Local,
         (None, None) => {
-            let why = "nothing is shown";
+            let why = "no credentials were sent";
             return Err(ApiError::Unauthorized { why });
         }
     };

@@ -57,14 +57,16 @@ pub enum ApiError {
         /// Role that the caller does not have.
         role: RoleName,
     },
-    #[error("role `{role}` denies {who} something: name it among the roles that you give")]
+    #[error(
+        "role `{role}` denies {who} something, and the token would not have that role: add it to the roles that you give"
+    )]
     GivesPast {
         who: String,
         /// Role that the token would leave out.
         role: RoleName,
     },
     #[error(
-        "{who} may make no token by which user `{user}` submits: an admin may, and {user} with what shows that it is him"
+        "{who} may not create a token that submits as user `{user}`: an admin may, and `{user}` with own credentials"
     )]
     GivesName {
         who: String,
@@ -78,7 +80,7 @@ pub enum ApiError {
         after_s: u64,
     },
     #[error(
-        "{who} follows too many streams of events, of which one caller may have {most}: follow one and pick from it, or end some"
+        "{who} follows too many streams of events; the maximum for one caller is {most}: follow one and filter it, or close some"
     )]
     TooManyFollowers {
         who: String,
@@ -87,7 +89,7 @@ pub enum ApiError {
     },
     #[error(transparent)]
     TooManyQuestions(QueryError),
-    #[error("the body comes too slowly: nothing came for {limit_s} s, or less than one may expect")]
+    #[error("the body arrives too slowly: nothing for {limit_s} s, or less than the minimum rate")]
     BodyTooSlow {
         /// Longest silence in seconds.
         limit_s: u64,
@@ -171,8 +173,7 @@ pub enum ApiError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(
-        "this coordinator has no key of the cluster's authority, so it lets nobody join: issue the host's certificate where \
-         the key is, with the URI `sluice:node:NAME`"
+        "this coordinator has no key of the cluster's authority, so no host can join: issue the host's certificate where the key is, with the URI `sluice:node:NAME`"
     )]
     CannotIssue,
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
@@ -209,9 +210,9 @@ pub enum ApiError {
         /// Message of the agent.
         message: String,
     },
-    #[error("step `{step}` is {state}, so nothing can run beside it: {}", way_to_run(*state))]
+    #[error("step `{step}` is {state}, so no program can run in it: {}", way_to_run(*state))]
     NotRunning { step: String, state: StepState },
-    #[error("nothing can run beside the step on node `{node}`: {message}")]
+    #[error("no program can run in the step on node `{node}`: {message}")]
     ExecRefused {
         node: String,
         /// Message of the agent.

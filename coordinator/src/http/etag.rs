@@ -30,7 +30,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
         params::invalid(
             "If-Match",
             format!(
-                "`{}` is no version: write it as the `ETag` has it",
+                "`{}` is not a version: write it as the `ETag` has it",
                 text.escape_debug()
             ),
         )

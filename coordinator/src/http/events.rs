@@ -193,7 +193,7 @@ async fn page(mut reader: EventReader, limit: usize) -> Result<Page<Box<RawValue
 
 fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
     RawValue::from_string(json).map_err(|error| ApiError::Internal {
-        message: format!("a stored event is no JSON: {error}"),
+        message: format!("a stored event is not JSON: {error}"),
     })
 }
 

@@ -153,7 +153,7 @@ async fn reach(api: &Api, target: ExecTarget, wanted: &ExecOrder) -> Result<Agen
     let (reply, way) = match asked {
         Ok(Ok(answered)) => answered,
         Ok(Err(error)) => {
-            tracing::info!(%node, "a program beside a step could not be asked for: {error}");
+            tracing::info!(%node, "exec of a program in a step failed: {error}");
             return Err(unreachable());
         }
         Err(_) => return Err(unreachable()),

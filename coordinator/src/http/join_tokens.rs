@@ -150,7 +150,7 @@ fn ttl(written: Option<&str>) -> Result<Span, ApiError> {
         return Ok(ttl);
     }
     let message = format!(
-        "{ttl} is not more than nothing and at most {MAX_TOKEN_TTL}: a secret that is good for long is found in the end"
+        "{ttl} is not more than 0s and at most {MAX_TOKEN_TTL}: a secret that stays valid for long may leak"
     );
     Err(refuse(message))
 }
@@ -158,7 +158,7 @@ fn ttl(written: Option<&str>) -> Result<Span, ApiError> {
 fn labels(written: BTreeMap<String, String>) -> Result<BTreeMap<LabelKey, LabelValue>, ApiError> {
     if written.len() > MAX_NODE_LABELS {
         let message = format!(
-            "{} labels are too many: {MAX_NODE_LABELS} are the most",
+            "{} labels are too many: the maximum is {MAX_NODE_LABELS}",
             written.len()
         );
         return Err(invalid(ErrorCode::InvalidLabel, "labels", message));
@@ -175,14 +175,14 @@ fn addresses(written: &[String]) -> Result<Vec<String>, ApiError> {
     let refuse = |message: String| invalid(ErrorCode::InvalidAddress, "addresses", message);
     if written.len() > MAX_LINE_ADDRESSES {
         return Err(refuse(format!(
-            "{} are too many: {MAX_LINE_ADDRESSES} are the most",
+            "{} are too many: the maximum is {MAX_LINE_ADDRESSES}",
             written.len()
         )));
     }
     for address in written {
         if !crate::config::is_host_and_port(address) || address.len() > MAX_ADDRESS_BYTES {
             return Err(refuse(format!(
-                "`{}` is no address: write HOST:PORT",
+                "`{}` is not an address: write HOST:PORT",
                 address.escape_debug()
             )));
         }

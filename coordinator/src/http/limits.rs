@@ -41,7 +41,7 @@ impl RateLimits {
     pub(super) fn failure(&self, from: IpAddr) -> Result<(), ApiError> {
         let who = from.to_canonical();
         let taken = take(&self.failures, who, FAILURES);
-        taken.map_err(|after| limited(&format!("whoever shows wrong tokens from {who}"), after))
+        taken.map_err(|after| limited(&format!("a caller with wrong tokens from {who}"), after))
     }
 }
 

@@ -150,7 +150,7 @@ const OF_NODES: [Family<Rc<HostMetrics>>; 6] = [
     ),
     (
         "sluice_node_silence_seconds",
-        "Time since the node was heard last.",
+        "Time since the node was last heard.",
         |it| it.node.heard_at.map(seconds_since),
     ),
     ("sluice_node_load1", "Load average of one minute.", |it| {
@@ -158,7 +158,7 @@ const OF_NODES: [Family<Rc<HostMetrics>>; 6] = [
     }),
     (
         "sluice_node_memory_available_bytes",
-        "Memory that could be had without swapping.",
+        "Memory available without swapping.",
         |it| it.read(|host| host.memory_available_bytes as f64),
     ),
     (
@@ -226,7 +226,7 @@ const OF_GPUS: [Family<GpuMetrics>; 10] = [
     ),
     (
         "sluice_gpu_utilization_ratio",
-        "Part of the last moments in which something ran on the GPU.",
+        "Fraction of the last sample period in which something ran on the GPU.",
         |it| it.read(|r| Some(f64::from(r.utilization_percent?) / 100.0)),
     ),
     (
@@ -241,7 +241,7 @@ const OF_GPUS: [Family<GpuMetrics>; 10] = [
     ),
     (
         "sluice_gpu_power_limit_watts",
-        "Power that the GPU may draw.",
+        "Power limit of the GPU.",
         |it| it.read(|r| Some(f64::from(r.power_limit_milliwatts?) / 1000.0)),
     ),
     (
@@ -300,17 +300,17 @@ fn gpus(page: &mut MetricsPage, devices: &[GpuMetrics]) {
 const OF_POOLS: [Family<PoolSnapshot>; 3] = [
     (
         "sluice_pool_queued_steps",
-        "Steps that wait for the pool.",
+        "Queued steps of the pool.",
         |it| Some(it.queued as f64),
     ),
     (
         "sluice_pool_holding_steps",
-        "Steps that hold units of the pool.",
+        "Steps with an allocation in the pool.",
         |it| Some(it.holding as f64),
     ),
     (
         "sluice_pool_oldest_wait_seconds",
-        "For how long the step that was submitted first of those that wait has done so.",
+        "Time for which the queued step that was submitted first has waited.",
         |it| Some(it.oldest.map_or(0.0, seconds_since)),
     ),
 ];
@@ -333,12 +333,12 @@ fn pools(page: &mut MetricsPage, steps: &[(StepState, u64)], pools: &[PoolSnapsh
     };
     page.family(
         "sluice_pool_capacity",
-        "What the pool's nodes have, in units of the key.",
+        "Capacity of the pool's nodes, in units of the key.",
         keys(|pool| &pool.capacity),
     );
     page.family(
         "sluice_pool_used",
-        "What is granted of the pool, in units of the key.",
+        "Allocated resources of the pool, in units of the key.",
         keys(|pool| &pool.used),
     );
 }
@@ -369,12 +369,12 @@ fn own(page: &mut MetricsPage, api: &Api, waited: f64) {
     }
     page.histogram(
         "sluice_decision_seconds",
-        "Time that inputs took to be decided.",
+        "Time to decide inputs.",
         meter.decisions(),
     );
     page.histogram(
         "sluice_commit_seconds",
-        "Time that commits of the store took.",
+        "Time to commit to the store.",
         meter.commits(),
     );
     let calls = api.0.calls.seen();

@@ -57,7 +57,7 @@ fn node_state(word: &str) -> Result<NodeState, ApiError> {
     found.ok_or_else(|| {
         let all: Vec<_> = known.map(NodeState::as_str).into();
         let message = format!(
-            "`{}` is no state: write one of {}",
+            "`{}` is not a state: write one of {}",
             word.escape_debug(),
             all.join(", ")
         );

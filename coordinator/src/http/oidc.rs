@@ -61,12 +61,13 @@ impl Oidc {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is too long");
         }
-        let header = decode_header(token).map_err(|_| "the token is none of the issuer's")?;
+        let header = decode_header(token)
+            .map_err(|_| "the token is malformed, or its signature is not the issuer's")?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err("the token is signed with an algorithm that is not taken");
+            return Err("the token is signed with an algorithm that is not accepted");
         }
         if asks_for_more(token) {
-            return Err("the token asks for what is not known here (`crit`)");
+            return Err("the token requires an extension that is not supported (`crit`)");
         }
         strict::check_names(token)?;
         let keys = self.keys.with(header.kid.as_deref()).await;
@@ -105,7 +106,7 @@ impl Oidc {
             K::ImmatureSignature => "the token is not valid yet",
             K::InvalidAudience => "the token is for another service",
             K::InvalidIssuer => "the token is of another issuer",
-            _ => "the token is none of the issuer's",
+            _ => "the token is malformed, or its signature is not the issuer's",
         })?;
         strict::check(&token.claims)?;
         Ok(token.claims)
@@ -116,8 +117,8 @@ impl Oidc {
         flatten("", claims, MAX_DEPTH, &mut flat);
         let name = match flat.get(&self.config.name_claim).map(Vec::as_slice) {
             Some([name]) if !name.is_empty() => name,
-            Some([_, _, ..]) => return Err("the token says more than one name of who it is"),
-            _ => return Err("the token does not say who it is"),
+            Some([_, _, ..]) => return Err("the token names its user more than once"),
+            _ => return Err("the token does not name its user"),
         };
         let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
         let expires = expires.saturating_mul(1000);
@@ -322,7 +323,7 @@ mod tests {
             ("nbf", json!((now() + 60).to_string()), "as a number"),
             ("aud", json!("other"), "another service"),
             ("iss", json!("https://evil.example"), "another issuer"),
-            ("preferred_username", Value::Null, "who it is"),
+            ("preferred_username", Value::Null, "name its user"),
         ] {
             let mut claims = claims();
             claims[name] = value;

@@ -131,10 +131,7 @@ fn headers(status: u16) -> Option<(&'static str, &'static str)> {
     match status {
         401 => Some(("WWW-Authenticate", "`Bearer`.")),
         405 => Some(("Allow", "The methods that the path takes.")),
-        429 => Some((
-            "Retry-After",
-            "After how many seconds it is worth another try.",
-        )),
+        429 => Some(("Retry-After", "Seconds to wait before the next try.")),
         _ => None,
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u6
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let why = match digits {
             true => format!("is too large: the most is {}", u64::MAX),
-            false => "is not a whole number: write digits alone".to_owned(),
+            false => "is not a whole number: write digits only".to_owned(),
         };
         invalid(name, format!("`{}` {why}", text.escape_debug()))
     };
@@ -148,7 +148,7 @@ pub(super) fn state(name: &'static str, word: &str) -> Result<StepState, ApiErro
     );
     Err(invalid(
         name,
-        format!("`{}` is no state: {hint}", word.escape_debug()),
+        format!("`{}` is not a state: {hint}", word.escape_debug()),
     ))
 }
 

@@ -9,7 +9,7 @@ use super::error::ApiError;
 pub(super) fn random_bytes<const N: usize>(what: &str) -> Result<[u8; N], ApiError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
-        message: format!("cannot draw {what}: {error}"),
+        message: format!("cannot generate {what}: {error}"),
     })?;
     Ok(bytes)
 }

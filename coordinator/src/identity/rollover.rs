@@ -65,8 +65,7 @@ pub enum RolloverError {
     Issues { authority: Fingerprint },
     /// Nodes would be locked out.
     #[error(
-        "{} would be shut out, for their certificates are of that authority: wait until `ca list` shows them under the other, or \
-         go on with --force and have them join anew",
+        "{} would lose access, because that authority issued their certificates: wait until `ca list` shows them under the other, or use --force and have them join again",
         named(nodes)
     )]
     InUse { nodes: Vec<NodeName> },
@@ -302,7 +301,7 @@ mod tests {
         let node = NodeName::new("n").unwrap();
         write_seen(&files, &[(node, old)].into()).unwrap();
         let error = retire(&data, None, false).unwrap_err().to_string();
-        assert!(error.starts_with("n would be shut out"), "{error}");
+        assert!(error.starts_with("n would lose access"), "{error}");
         let short = old.to_string()[..SHORT].to_owned();
         assert_eq!(retire(&data, Some(&short), true).unwrap(), old);
         let after = list(&data).unwrap();

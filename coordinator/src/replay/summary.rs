@@ -206,7 +206,7 @@ fn pool(pool: &Pool) -> String {
     let capacity = listed("capacity", spec.capacity.iter());
     let capacity = capacity.unwrap_or_else(|| "capacity as its nodes report".to_owned());
     let spared = spec.min_runtime > Span::ZERO;
-    let spared = spared.then(|| format!("runs are spared for {}", spec.min_runtime));
+    let spared = spared.then(|| format!("runs are not preempted for {}", spec.min_runtime));
     let described = (!spec.description.is_empty()).then(|| format!("\"{}\"", spec.description));
     let required: Vec<&str> = spec.require.iter().map(|it| it.as_str()).collect();
     let required =
@@ -339,7 +339,7 @@ fn exit(exit: &Exit) -> String {
         Exit::HostRebooted => "host rebooted".to_owned(),
         Exit::OutOfMemory(_) => "out of memory".to_owned(),
         Exit::StorageExceeded(_) => "too much storage".to_owned(),
-        Exit::Unknown => "nobody saw how".to_owned(),
+        Exit::Unknown => "exit unknown".to_owned(),
     }
 }
 

@@ -73,7 +73,7 @@ fn answer(
         }
         Err(error) => {
             let message = error_chain(&error);
-            tracing::warn!("no new certificate: {message}");
+            tracing::warn!("the certificate cannot be renewed: {message}");
             CertificateMessage::Refused { message }
         }
     }

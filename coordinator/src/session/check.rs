@@ -42,13 +42,13 @@ pub(super) enum InvalidMessage {
         named: NodeName,
         certified: NodeName,
     },
-    #[error("{what}: {count}, and the most is {most}")]
+    #[error("{what}: {count}, and the maximum is {most}")]
     TooMany {
         what: &'static str,
         count: usize,
         most: usize,
     },
-    #[error("{what} has {bytes} bytes, and the most is {most}")]
+    #[error("{what} has {bytes} bytes, and the maximum is {most}")]
     TooLong {
         what: &'static str,
         bytes: usize,

@@ -27,9 +27,9 @@ const MAX_REMEMBERED: usize = 1000;
 /// Why a node may not link now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LinkDenied {
-    #[error("this node has {MAX_LINKS_PER_NODE} links already, and may have no more")]
+    #[error("this node already has {MAX_LINKS_PER_NODE} links, which is the maximum")]
     TooMany,
-    #[error("this node links again and again: it is let in once a second")]
+    #[error("this node connects too often: it may connect once a second")]
     TooOften,
 }
 

@@ -128,7 +128,7 @@ fn a_host_that_dials_and_says_nothing_takes_a_few_places_and_no_other_s() {
         for _ in 0..20 {
             let why = timeout(SOON, links.join_next()).await.unwrap();
             let why = why.unwrap().unwrap();
-            assert!(why.contains("has 8 links already"), "{why}");
+            assert!(why.contains("already has 8 links"), "{why}");
         }
         let mut good = Agent::link(&harness.data, "good", &address, &words("good", 1)).await;
         good.welcomed().await;

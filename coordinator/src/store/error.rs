@@ -83,7 +83,7 @@ pub enum StoreError {
     #[error(transparent)]
     Seal(#[from] crate::seal::SealError),
     /// No random bytes for a new cluster's id.
-    #[error("cannot draw an id for a new cluster: {0}")]
+    #[error("cannot generate an id for a new cluster: {0}")]
     Random(String),
 }
 

@@ -221,7 +221,7 @@ nothing_is_left() {
 say 'up'
 cluster_up
 sluice get node guest -o json | jq -c .inventory.capabilities
-journalctl -o cat -u sluice-supervisor | grep 'are held by'
+journalctl -o cat -u sluice-supervisor | grep 'attempts run in'
 trial 'limits are set' limits_are_set
 trial 'memory bites' memory_bites
 trial 'memory of a child bites' memory_of_a_child_bites

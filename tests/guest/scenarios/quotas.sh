@@ -164,10 +164,10 @@ quotas_outlive_supervisors() {
             while [ ! -e go ]; do sleep 0.1; done; head -c 200M /dev/zero >y || exit 3')
         reaches "$step" running
         id=$(project_of "$step")
-        n=$(supervisor_log | grep -c 'held by project quotas')
+        n=$(supervisor_log | grep -c 'enforced by project quotas')
         # shellcheck disable=SC2086
         systemctl $how
-        eventually 60 'the next supervisor' says_again 'held by project quotas' "$n"
+        eventually 60 'the next supervisor' says_again 'enforced by project quotas' "$n"
         eventually 60 'the node to be ready' node_is_ready
         [ "$(project_of "$step")" = "$id" ]
         touch "$(work_of "$step")/go"
@@ -181,8 +181,8 @@ quotas_outlive_supervisors() {
 # The disk is mounted without quotas: what it has of projects changes nothing.
 is_counted_without() {
     local step n
-    use "$1" "$2" defaults 'storage is held by counting'
-    supervisor_log | grep 'held by counting' | tail -n 1
+    use "$1" "$2" defaults 'storage limits are enforced by counting alone'
+    supervisor_log | grep 'enforced by counting alone' | tail -n 1
     step=$(submit --storage 40MiB -- sh -c 'fallocate -l 100M x; exec sleep 600')
     reaches "$step" failed
     field "$step" '.reason | "\(.code) \(.detail.used_bytes)"'
@@ -206,7 +206,7 @@ use() {
 cluster_up
 for pair in vdc:ext4 vdd:xfs; do
     disk=/dev/${pair%%:*} kind=${pair##*:}
-    use "$disk" "$kind" prjquota 'storage is held by project quotas'
+    use "$disk" "$kind" prjquota 'storage is enforced by project quotas'
     trial "$kind: no step takes more than 8 MiB beyond its grant, and its end says why" is_held
     trial "$kind: space is set aside within the grant" sets_aside
     trial "$kind: so are files" files_are_held

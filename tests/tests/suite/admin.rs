@@ -112,11 +112,11 @@ fn a_drain_sends_what_can_give_way_to_the_other_host_where_it_ends() {
     assert!(
         drained
             .stderr
-            .contains("waiting for what is not preemptible to end by itself: firm"),
+            .contains("waiting for what is not preemptible running to its end: firm"),
         "{drained:?}"
     );
     // It dies at the first signal, so it may be gone when it is looked at.
-    let told = ["stopping: soft", "stopped: soft", "coming free: soft"];
+    let told = ["stopping: soft", "stopped: soft", "being freed: soft"];
     let told = told.iter().any(|words| drained.stderr.contains(words));
     assert!(told, "{drained:?}");
     let again = eventually("soft on the other host", || {
@@ -158,7 +158,7 @@ fn labels_of_admins_are_merged_and_filtered_by() {
     assert_eq!(names(&dev, &["-l", "zone=b"]), ["node/h1", "node/h2"]);
     let described = dev.ok(&["describe", "node", "h1"]);
     for warning in [
-        "label rack: its config says r1, an admin took it away",
+        "label rack: its config says r1, an admin removed it",
         "label zone: its config says a, an admin set b, which counts",
     ] {
         assert!(described.contains(warning), "{described}");
@@ -232,7 +232,10 @@ fn a_moved_host_is_emptied_first_and_then_runs_steps_of_the_other_pool() {
     submit(&dev, "firm", &["--non-preemptible"]);
     assert_eq!(node_of(&dev.step_in("firm", &["running"])), "h1");
     let moved = dev.sluice(&["move", "node", "h1", "--pool", "night"]);
-    assert!(moved.stderr.contains("end by itself: firm"), "{moved:?}");
+    assert!(
+        moved.stderr.contains("running to its end: firm"),
+        "{moved:?}"
+    );
     submit(&dev, "after", &["--pool", "night"]);
     dev.step_in("after", &["queued"]);
     assert_eq!(names(&dev, &["--pool", "night"]), [""; 0]);

@@ -97,7 +97,7 @@ fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
         ("late", &used_up.line, &[], "is used up, it was for 1"),
         ("late", &revoked.line, &[], "was revoked"),
         ("late", &expired.line, &[], " ago: make another"),
-        ("d", &only.line, &[], "lets in node `c` alone"),
+        ("d", &only.line, &[], "join line is for node `c` alone"),
         (
             "late",
             &open.line,
@@ -261,7 +261,7 @@ fn certificates_are_renewed_under_a_link_that_lives_on() {
         (read("agent/tls/node.pem") != first).then_some(())
     });
     eventually_within(patience, "the API to show another certificate", || {
-        let shown = "callers of the API are shown a new certificate";
+        let shown = "the API uses a new certificate";
         read("coordinator.log").contains(shown).then_some(())
     });
     assert_eq!(read("data/tls/coordinator.pem"), own);

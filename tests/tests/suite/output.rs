@@ -131,7 +131,7 @@ fn output_goes_with_its_retention_and_that_of_a_live_attempt_stays() {
     let ran = dev.sluice(&["logs", "over"]);
     assert_eq!(ran.code, 1);
     assert!(
-        ran.stderr.contains("over.1 is not kept any more"),
+        ran.stderr.contains("over.1 is no longer on its host"),
         "{}",
         ran.stderr
     );

@@ -294,7 +294,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
     assert_eq!(waits["reason"]["code"], "recovering", "{waits}");
     assert!(
         site.sluice(&["recovery"])
-            .contains("put back from a backup")
+            .contains("restored from a backup")
     );
     assert_eq!(
         site.json(&["get", "pool", "default"]).unwrap()["status"],
@@ -381,7 +381,7 @@ fn a_host_whose_warrant_nobody_knows_is_not_believed() {
         site.json(&["get", "step", "forged"])
             .is_none_or(|step| step["id"] != "forged")
     );
-    assert!(site.log().contains("has not sealed"), "{}", site.log());
+    assert!(site.log().contains("has not signed"), "{}", site.log());
 }
 
 fn lose(data: &Path) {

@@ -266,7 +266,7 @@ fn the_reference_of_configs_is_what_the_files_and_the_programs_say() {
         let written = fs::read_to_string(&path).unwrap();
         assert!(
             written == made,
-            "{} is old: write it anew by SLUICE_PAGES=write cargo test -p sluice-tests --test suite reference",
+            "{} is old: renew it by SLUICE_PAGES=write cargo test -p sluice-tests --test suite reference",
             path.display()
         );
     }

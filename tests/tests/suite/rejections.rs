@@ -80,6 +80,7 @@ fn steps_that_rules_turn_down_are_told_the_code_the_numbers_and_the_way_out() {
         ReasonCode::ExceedsLimit,
         ReasonCode::ExceedsPoolCapacity,
         ReasonCode::ExceedsReserved,
+        ReasonCode::ExceedsEntitlement,
         ReasonCode::UnknownResource,
         ReasonCode::NoHostFits,
         ReasonCode::ExceedsMaximum,

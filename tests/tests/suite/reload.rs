@@ -55,10 +55,7 @@ fn an_agent_takes_labels_and_limits_at_once_and_goes_on_with_what_it_had_where_t
         "labels = {  }",
         "labels = { rack = \"8\" }\nlog_filter = \"info,sluice_agent=debug\"",
     );
-    let at = told(
-        0,
-        &["config read anew", "changed=labels,log_filter", "INFO"],
-    );
+    let at = told(0, &["config reloaded", "changed=labels,log_filter", "INFO"]);
     eventually("the label to be told", || {
         (labels(&dev) == json!({"rack": "8"})).then_some(())
     });
@@ -67,7 +64,7 @@ fn an_agent_takes_labels_and_limits_at_once_and_goes_on_with_what_it_had_where_t
     assert!(described.contains("rack=8"), "{described}");
 
     write("labels = {  }", "labels = { rack = \"a b\" }");
-    let refused = "the agent goes on with the one before";
+    let refused = "the agent keeps the one before";
     let at = told(
         at,
         &["WARN", refused, "labels: label value `a b`", "use letters"],
@@ -185,7 +182,7 @@ fn a_coordinator_takes_another_token_at_once_and_gives_none_up() {
     let more = "retention = 500\nlog_filter = \"debug\"\nlease = \"4m\"\n";
     write(&format!("{with_token}{more}"));
     let changed = "changed=log_filter,retention,api_token_file";
-    let end = coordinator.reload(0, &["INFO", "config read anew", changed]);
+    let end = coordinator.reload(0, &["INFO", "config reloaded", changed]);
     let end = said(
         &at("log"),
         0,
@@ -209,7 +206,7 @@ fn a_coordinator_takes_another_token_at_once_and_gives_none_up() {
         (200, 401)
     );
     write(&format!("{base}leas = \"4m\"\n"));
-    let refused = "the coordinator goes on with the one before";
+    let refused = "the coordinator keeps the one before";
     coordinator.reload(end, &["WARN", refused, "line 4", "did you mean `lease`?"]);
     assert_eq!(coordinator.status(new), 200);
     let log = fs::read_to_string(at("log")).unwrap();

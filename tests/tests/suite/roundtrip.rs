@@ -240,8 +240,5 @@ retries: 0
     let hidden = got(&dev, "step", "rich", "json").replace("\"1\"", "\"***\"");
     let ran = handed_in(&dev, &["submit", "-f", "-"], &hidden);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(
-        ran.stderr.contains("env.X: its value is not told"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.contains("env.X: its value is hidden"), "{ran:?}");
 }

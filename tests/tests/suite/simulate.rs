@@ -251,12 +251,12 @@ fn a_bad_trace_is_refused_with_file_line_and_column() {
         (&["--jobs", path], "there are no hosts: write --hosts"),
         (
             &["--jobs", &jobs, "--hosts", path],
-            "jobs.csv: its header `timestamp,duration,num_gpus,cluster` is of no list of hosts",
+            "jobs.csv: its header `timestamp,duration,num_gpus,cluster` is not that of a list of hosts",
         ),
         (&["--jobs", &jobs, "--hosts", "0x8"], "there are no hosts"),
         (
             &["--jobs", &jobs, "--hosts", "1x1", "-o", "name"],
-            "--output: a report has no name",
+            "--output: `name` does not apply to a report",
         ),
         (&["--hosts", "1x1"], "--jobs"),
         (

@@ -55,7 +55,7 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
     let step = dev.step_in("leased", &["running"]);
     let ended = &step["attempts"][attempt as usize - 1];
     let told = ended["exit"]["message"].as_str().unwrap();
-    assert!(told.contains("its lease passed"), "{step}");
+    assert!(told.contains("its lease expired"), "{step}");
     dev.ok(&["cancel", "leased"]);
 }
 

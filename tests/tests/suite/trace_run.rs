@@ -169,8 +169,8 @@ fn one_file_of_terms_means_on_paper_what_it_means_in_a_cluster() {
     let expected: Counts = expected.map(|(what, n)| (what.to_owned(), n)).into();
     assert_eq!(paper, expected);
     for words in [
-        "nobody calls there",
-        "nothing of them is run",
+        "no effect in a simulation",
+        "nothing in them is run",
         "whatever its grace period",
     ] {
         assert!(notes.iter().any(|note| note.contains(words)), "{notes:?}");

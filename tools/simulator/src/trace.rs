@@ -60,7 +60,7 @@ impl Trace {
             return openb(csv_table);
         }
         Err(Unreadable(format!(
-            "{}: its header `{}` is of no trace that is known: write `{}` or `{}`",
+            "{}: its header `{}` is not that of a known trace: write `{}` or `{}`",
             csv_table.file(),
             csv_table.header().escape_debug(),
             OPENB.join(","),
@@ -229,7 +229,7 @@ mod tests {
         for (text, words) in [
             (
                 "a,b\n1,2\n",
-                "t.csv: its header `a,b` is of no trace that is known: write `name,cpu_milli",
+                "t.csv: its header `a,b` is not that of a known trace: write `name,cpu_milli",
             ),
             (
                 "timestamp,duration,num_gpus,cluster\nyesterday,1,1,c\n",

@@ -64,7 +64,8 @@ pub fn number(path: &Path) -> Result<DeviceNumber, DeviceNodeError> {
     };
     let found = fs::metadata(path).map_err(|e| failed(e.to_string()))?;
     if !found.file_type().is_char_device() {
-        let why = "it is no character device: name the nodes of GPUs, such as /dev/nvidia0";
+        let why =
+            "it is not a character device: name the device nodes of GPUs, such as /dev/nvidia0";
         return Err(failed(why.to_owned()));
     }
     let (major, minor) = (libc::major(found.rdev()), libc::minor(found.rdev()));
@@ -168,7 +169,7 @@ mod tests {
         );
         for (path, word) in [
             ("/no/such", "No such file"),
-            ("/tmp", "no character device"),
+            ("/tmp", "not a character device"),
         ] {
             let message = number(Path::new(path)).unwrap_err().to_string();
             assert!(

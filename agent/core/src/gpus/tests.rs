@@ -30,12 +30,12 @@ fn a_gpu_is_free_without_processes_and_with_its_memory_back() {
         (there(&[], 628), None),
         (
             there(&[], 629),
-            Some("629 MiB of its memory are still held, by no process that the driver shows"),
+            Some("629 MiB of its memory are still in use, by no process that the driver shows"),
         ),
         (there(&[7], 500), Some("it is still held by pid 7")),
         (
             GpuObservation::NoAnswer,
-            Some("the driver does not tell whether it is free"),
+            Some("the driver does not report whether it is free"),
         ),
         (GpuObservation::Lost, None),
         (
@@ -97,7 +97,7 @@ fn a_quarantined_gpu_comes_back_when_it_is_seen_free() {
     gpus.quarantine(GPU, holders);
     assert!(gpus.any_held());
     gpus.observe(GPU, &there(&[], 900), GpuUse::Unused);
-    let why = "900 MiB of its memory are still held, by no process that the driver shows";
+    let why = "900 MiB of its memory are still in use, by no process that the driver shows";
     let pids = Vec::new();
     assert_eq!(
         fault(&gpus),

@@ -121,7 +121,7 @@ fn an_unfit_spawn_is_found() {
         (starting("a.1", vec![], "a"), Some("has no program")),
         (
             starting("a.1", program(), "b"),
-            Some("is told another step's id"),
+            Some("carries another step's id"),
         ),
     ] {
         let mut core = core();
@@ -220,7 +220,7 @@ fn a_release_that_waits_for_nothing_or_for_too_long_is_found() {
     assert_eq!(check(&core), Ok(()));
     release.until = BootMillis(30_001);
     core.releases.insert(id.clone(), release);
-    found(&core, "waits for its GPUs longer than any may");
+    found(&core, "waits for its GPUs longer than the maximum");
     core.attempts.insert(id, Attempt::Released { end });
     found(&core, "waits for GPUs and is not being released");
 }

@@ -148,7 +148,7 @@ impl Core {
         let release = self.releases.get_mut(id).expect("it was there");
         for (uuid, holders) in core::mem::take(&mut release.awaited) {
             let holders = holders.unwrap_or_else(|| GpuHolders {
-                why: "the driver does not tell whether it is free".to_owned(),
+                why: "the driver does not report whether it is free".to_owned(),
                 pids: Vec::new(),
             });
             self.gpus.quarantine(&uuid, holders);

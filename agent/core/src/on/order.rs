@@ -104,8 +104,7 @@ impl Core {
     pub(crate) fn refusal(&self, now: Now, assignment: &Assignment) -> Option<Exit> {
         if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
             return Some(Exit::StartFailed(format!(
-                "the host holds {} attempts already, and {MAX_ATTEMPTS_PER_NODE} are the most: wait until some of \
-                 them have ended, or add hosts",
+                "the host already holds {} attempts, and the maximum is {MAX_ATTEMPTS_PER_NODE}: wait until some of them have ended, or add hosts",
                 self.attempts.len()
             )));
         }

@@ -32,8 +32,7 @@ impl Core {
         let topology = &self.settings.topology;
         topology.pick(count, &assignment.gpus, &taken).ok_or_else(|| {
             Exit::StartFailed(format!(
-                "it is to have {count} processors of its own (`cpu_mode: pinned`), and of the {} of this host that steps may \
-                 use {} are other pinned steps' own: submit it again",
+                "it asks for {count} processors of its own (`cpu_mode: pinned`), and of the {} of this host that steps may use, {} belong to other pinned steps: submit it again",
                 topology.processors.len(),
                 taken.len()
             ))

@@ -69,7 +69,7 @@ fn nothing_is_started_when_the_lease_has_passed() {
     assert_eq!(told, "1: a.1 starting; spawn a.1", "a moment is left");
     harness.pass(1);
     let given_back =
-        "1: b.1 released NotBegun(\"its lease had passed when it was about to start\")";
+        "1: b.1 released NotBegun(\"its lease had expired when it was about to start\")";
     assert_eq!(harness.told(assign("b.1")), given_back);
     harness.feed(acked(399_000));
     assert_eq!(harness.told(assign("b.1")), given_back, "it was given up");
@@ -82,7 +82,7 @@ fn a_start_that_waits_for_the_supervisor_is_given_up_when_its_lease_passes() {
         (1000, "renew 400000; spawn a.1"),
         (
             300_000,
-            "renew 400000; 1: a.1 released NotBegun(\"its lease had passed when it was about to start\")",
+            "renew 400000; 1: a.1 released NotBegun(\"its lease had expired when it was about to start\")",
         ),
     ] {
         let mut harness = Harness::linked();

@@ -114,7 +114,7 @@ fn an_order_of_an_epoch_without_a_welcome_is_not_obeyed_nor_its_epoch_kept() {
     let mut harness = Harness::linked();
     let told = harness.told(order_as(LINK, epoch(7), any_order()));
     assert!(told.starts_with("reject 1: "), "{told}");
-    assert!(told.contains("has not welcomed this host"), "{told}");
+    assert!(told.contains("has not accepted this host"), "{told}");
     assert_eq!(harness.core.highest_epoch(), Some(&epoch(5)));
 }
 

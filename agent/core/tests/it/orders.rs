@@ -77,7 +77,7 @@ fn a_full_host_refuses_and_keeps_nothing_more() {
     }
     let told = harness.told(assign("b.1"));
     assert!(
-        told.contains("b.1 released StartFailed(\"the host holds 4096 attempts"),
+        told.contains("b.1 released StartFailed(\"the host already holds 4096 attempts"),
         "{told}"
     );
     assert_eq!(harness.told(stop("c.1", 0)), "1: c.1 released Unknown");

@@ -63,8 +63,8 @@ fn each_has_its_own_and_too_few_are_refused_in_words() {
     assert_eq!(begun(&mut harness, "a.1", 2), "0-1");
     assert_eq!(begun(&mut harness, "b.1", 3), "2-4");
     let told = harness.told(pinned("c.1", 2));
-    let said = "it is to have 2 processors of its own (`cpu_mode: pinned`), and of the 6 of this host that steps may use 5 \
-                are other pinned steps' own";
+    let said = "it asks for 2 processors of its own (`cpu_mode: pinned`), and of the 6 of this host that steps may use, 5 \
+                belong to other pinned steps";
     assert!(told.contains(said), "{told}");
     // An ended attempt has no processors, even before the coordinator knows of the end.
     harness.feed(Input::Attempt(gone("a.1")));

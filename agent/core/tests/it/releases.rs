@@ -102,7 +102,7 @@ fn what_does_not_come_free_is_quarantined_before_it_is_released_and_comes_back_w
     let told = harness.told(look(125_000, &[("GPU-a", there(&[], 9000))]));
     assert_eq!(
         told,
-        "keep; 1: gpus GPU-a quarantined: 9000 MiB of its memory are still held, by no process that the driver shows"
+        "keep; 1: gpus GPU-a quarantined: 9000 MiB of its memory are still in use, by no process that the driver shows"
     );
     let told = harness.told(look(130_000, &[("GPU-a", there(&[], 10))]));
     assert_eq!(told, "keep; 1: gpus");
@@ -117,7 +117,7 @@ fn a_silent_driver_is_given_up_on_and_its_gpus_kept_back() {
     harness.pass(20_000);
     assert_eq!(
         harness.told(release_timer("a.1")),
-        "keep; 1: gpus GPU-a quarantined: the driver does not tell whether it is free; 1: a.1 released Code(0)"
+        "keep; 1: gpus GPU-a quarantined: the driver does not report whether it is free; 1: a.1 released Code(0)"
     );
 }
 

@@ -187,7 +187,7 @@ fn an_agent_that_never_heard_its_supervisor_says_so_and_obeys_nothing_yet() {
     );
     assert_eq!(harness.told(assign("b.1")), "");
     let told = harness.told(up(vec![running("a.1")]));
-    let why = "the supervisor answers now, and a new hello is to tell what runs";
+    let why = "the supervisor answers again: the agent reconnects to report what runs";
     assert_eq!(
         told,
         format!("renew 405000; 1: a.1 running; reject 1: {why}")

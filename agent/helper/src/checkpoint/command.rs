@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(found, wanted);
         for (line, wanted) in [
             ("", "the action is missing"),
-            ("freeze 7", "none of probe, suspend, resume, undo"),
+            ("freeze 7", "not one of probe, suspend, resume, undo"),
             ("probe x", "x"),
             ("probe --all", "--all"),
         ] {

@@ -65,7 +65,7 @@ fn parse_limit(name: &str, bound: RawLimit) -> Result<u64, ConfigFileError> {
         RawLimit::Text(text) => {
             let text = text.escape_debug();
             Err(wrong(format!(
-                "`{text}` is no limit: write a number without quotes, or \"unlimited\""
+                "`{text}` is not a limit: write a number without quotes, or \"unlimited\""
             )))
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn check(
     others: Option<OtherSubmitters>,
 ) -> Result<Option<SubmitterUsers>, ConfigFileError> {
     let Some(written) = written else {
-        let needless = "without as_submitter it says nothing: add that, or take it out";
+        let needless = "it has no effect without as_submitter: add that, or remove it";
         return others.map_or(Ok(None), |_| {
             Err(ConfigFileError::value("other_submitters", needless))
         });
@@ -67,8 +67,7 @@ pub(super) fn check_default(
         Some(listed) if has_default && listed.others == OtherSubmitters::Refuse => {
             Err(ConfigFileError::value(
                 "default_user",
-                "it would run no step, since as_submitter refuses those whom it does not list: say `other_submitters = \
-             \"as_usual\"` if it shall run theirs, or take it out",
+                "it would run no step, because as_submitter rejects users that it does not list: set `other_submitters = \"as_usual\"` to run their steps too, or remove it",
             ))
         }
         Some(_) | None => Ok(()),
@@ -139,7 +138,7 @@ mod tests {
             ("as_submitter = [1000]", "expected users' names"),
             (
                 "other_submitters = \"as_usual\"",
-                "other_submitters: without as_submitter",
+                "other_submitters: it has no effect without as_submitter",
             ),
             ("as_submitter = []\nother_submitters = \"run\"", "line 2"),
             (

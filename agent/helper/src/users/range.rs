@@ -163,7 +163,7 @@ mod tests {
         let passwd = "root:x:0:0::/root:/bin/sh\nbroken\nann:x:70042:1::/:\n";
         assert!(
             error_message(check_names(range, passwd, "user"))
-                .contains("70042 to 70042 are given out to user `ann`")
+                .contains("70042 to 70042 are used by user `ann`")
         );
         check_names(range, "root:x:0:\nann:x:70100:\n", "group").unwrap();
         for (text, meets) in [

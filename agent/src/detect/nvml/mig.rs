@@ -36,14 +36,14 @@ pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut DriverReport) 
             Err(error) => {
                 let index = whole.index;
                 report.notes.add(format!(
-                    "MIG instance {place} of GPU {index} does not answer and is left out: {error}"
+                    "MIG instance {place} of GPU {index} does not answer and is ignored: {error}"
                 ));
             }
         }
     }
     if report.gpus.len() == before {
         report.notes.add(format!(
-            "GPU {} has MIG on and no instance, so nothing of it can be granted: make instances with `nvidia-smi mig`, or \
+            "GPU {} has MIG on and no instance, so no step can use it: create instances with `nvidia-smi mig`, or \
              switch MIG off",
             whole.index
         ));

@@ -43,7 +43,7 @@ pub(super) fn of_instance(
     let found = capabilities(Path::new("/"), gpu, ids);
     found.unwrap_or_else(|why| {
         notes.add(format!(
-            "the devices of a MIG instance are not known, so a step that is fenced could not use it: {why}"
+            "the devices of a MIG instance are not known, so a step with a device filter cannot use it: {why}"
         ));
         Vec::new()
     })

@@ -57,8 +57,7 @@ impl DeviceFilters {
     pub(super) fn new(mechanism: Mechanism, options: &DeviceOptions) -> Self {
         if mechanism == Mechanism::None && options.filter != DeviceFilterChoice::None {
             warn!(
-                "no step is kept from the GPUs of others: this host offers no device filter that may be used; pools that \
-                 require the capability `devices` give it no work"
+                "steps can open the GPUs of other steps: this host has no device filter that the supervisor may use; pools that require the capability `devices` give it no work"
             );
         }
         for e in options
@@ -66,7 +65,7 @@ impl DeviceFilters {
             .iter()
             .filter_map(|path| gpus::number(path).err())
         {
-            warn!("gpu_devices: {e}: it is closed to steps that start when it is there");
+            warn!("gpu_devices: {e}: no step can open it, even if it appears later");
         }
         let mut filters = Self {
             mechanism,

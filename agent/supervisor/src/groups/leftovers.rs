@@ -51,8 +51,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// Processes of an earlier supervisor at this path do not die.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attempts of an earlier supervisor of this directory still run in {} after they were killed (processes {}): nothing may \
-     start beside them; find out what holds them, or reboot the host",
+    "attempts of an earlier supervisor of this directory still run in {} after they were killed (processes {}): no step starts before they are gone: find out what keeps them, or reboot the host",
     root.display(),
     pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 )]
@@ -116,7 +115,7 @@ fn end(groups: &[PathBuf]) -> Result<(), StillRunningError> {
     for group in groups.iter().filter(|it| !file::members(it).is_empty()) {
         warn!(
             group = %group.display(),
-            "an earlier supervisor of this directory has left an attempt that nobody knows any more: killed"
+            "an unknown attempt that an earlier supervisor of this directory has left: killed"
         );
     }
     let deadline = Instant::now() + DEATH_LIMIT;

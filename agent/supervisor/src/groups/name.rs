@@ -77,7 +77,7 @@ fn kept(state_dir: &Path) -> Result<Option<String>, FileError> {
             Ok(here.then(|| name.to_owned()))
         }
         Some(_) | None => {
-            warn!(path = %path.display(), "it holds no name of groups: one is drawn anew");
+            warn!(path = %path.display(), "it contains no valid name for control groups: a new one is generated");
             Ok(None)
         }
     }

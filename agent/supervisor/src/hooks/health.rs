@@ -84,7 +84,9 @@ impl HealthChecker {
         let (verdict, fault) = match told.read_to_end(&mut bytes).map(|_| bytes.split_first()) {
             Ok(Some((verdict, fault))) => (*verdict, String::from_utf8_lossy(fault).into_owned()),
             // The child was killed before it reported, which says nothing about the host.
-            Ok(None) | Err(_) => return warn!("a health check told nothing: it was killed"),
+            Ok(None) | Err(_) => {
+                return warn!("a health check ended without a result: it was killed");
+            }
         };
         let most = self.check.as_ref().map_or(1, |check| check.failures_max);
         self.failures = match verdict {
@@ -94,7 +96,11 @@ impl HealthChecker {
         let found = match self.failures {
             0 => HostHealth::Fit,
             n if n >= most => HostHealth::Unfit(fault),
-            _ => return info!("the health check failed, which is borne as yet: {fault}"),
+            _ => {
+                return info!(
+                    "the health check failed, not yet as often as makes the node unfit: {fault}"
+                );
+            }
         };
         if self.found.as_ref() != Some(&found) {
             match &found {

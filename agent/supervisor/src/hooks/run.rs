@@ -87,7 +87,7 @@ impl HookCommand<'_> {
     fn become_hook(&self, waiting: Pid, words: &File) -> io::Result<std::convert::Infallible> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != waiting {
-            return Err(io::Error::other("nobody waits for it"));
+            return Err(io::Error::other("the supervisor has ended"));
         }
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         Err(Command::new(self.program)

@@ -18,14 +18,12 @@ pub enum IdentityError {
     Ask(#[source] io::Error),
     /// The helper's answer cannot be parsed or fails the checks.
     #[error(
-        "the users of steps cannot be looked up: sluice-helper answers nonsense: install it and sluice-supervisor from one \
-         release"
+        "the users of steps cannot be looked up: sluice-helper gave an answer that cannot be read: install it and sluice-supervisor from one release"
     )]
     Answer,
     /// The supervisor's own limit is lower.
     #[error(
-        "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
-         supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
+        "limits.{name} is more than the supervisor's own limit, which is {most}: lower it, or raise the limit that the supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
     )]
     Limit { name: String, most: u64 },
 }
@@ -80,8 +78,7 @@ impl NoUser {
                 lacking.shown()
             ),
             NoUser::Unnamed { place } => format!(
-                "the coordinator knows no user who submitted the step, and by as_submitter in {place} steps run as who \
-                 submitted them"
+                "the coordinator knows no user who submitted the step, and as_submitter in {place} runs each step as the user who submitted it"
             ),
         }
     }
@@ -96,11 +93,11 @@ impl NoUser {
                 "have an admin of the host list a user for `{user}` there and send the supervisor SIGHUP"
             ),
             NoUser::Missing { user, lacking, .. } => format!(
-                "have an admin of the host make `{}` (`useradd`), or list another user for `{user}`, and send the \
+                "have an admin of the host create `{}` (`useradd`), or list another user for `{user}`, and send the \
                  supervisor SIGHUP",
                 lacking.shown()
             ),
-            NoUser::Unnamed { .. } => "have an admin of the host say `other_submitters = \"as_usual\"` there and send the \
+            NoUser::Unnamed { .. } => "have an admin of the host set `other_submitters = \"as_usual\"` there and send the \
                  supervisor SIGHUP"
                 .to_owned(),
         }
@@ -111,7 +108,7 @@ impl std::fmt::Display for NoUser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let instead = match self {
             NoUser::Subject { .. } => "",
-            NoUser::Unlisted { .. } | NoUser::Missing { .. } => "take another pool, or ",
+            NoUser::Unlisted { .. } | NoUser::Missing { .. } => "use another pool, or ",
             NoUser::Unnamed { .. } => {
                 "submit it with a user's certificate, an issuer's token or an API token made with `--user`, or "
             }

@@ -35,7 +35,7 @@ pub const MODE: &str = "keep";
 pub const LEAVE: &str = "leave";
 
 const HELP: &str = "\
-Ends steps whose lease has passed if the supervisor of this host does not.
+Stops steps whose lease has expired if the supervisor of this host does not.
 
 Usage: sluice-supervisor keep --state-dir DIR [--once | --end | --leave]
 
@@ -76,7 +76,7 @@ pub enum KeeperError {
     #[error(transparent)]
     Log(#[from] LogError),
     /// The boot id cannot be read.
-    #[error("cannot tell one boot of this host from another")]
+    #[error("cannot read the boot id of this host")]
     BootId(#[from] BootIdError),
     /// The state directory cannot be used.
     #[error(transparent)]
@@ -194,7 +194,7 @@ fn end(mut keeper: Keeper) -> Result<(), KeeperError> {
 fn leave_heartbeat(state_dir: &Path, kind: KeeperKind, boot_id: &BootId, is_seeing: bool) {
     let now = clock::boot_now();
     if is_seeing && let Err(e) = Heartbeat::leave(state_dir, kind, boot_id, now) {
-        warn!("this keeper cannot say that it is at work: {e}");
+        warn!("the keeper's heartbeat cannot be written: {e}");
     }
 }
 

@@ -24,7 +24,7 @@ pub fn most_bytes(attempts_dir: &Path, max_bytes: u64) -> u64 {
         Err(e) => {
             warn!(
                 directory = %attempts_dir.display(),
-                "output_max is not kept: this file system cannot drop the oldest output ({e})"
+                "output_max is not enforced: this file system cannot drop the oldest output ({e})"
             );
             u64::MAX
         }

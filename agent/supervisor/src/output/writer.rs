@@ -386,7 +386,7 @@ fn log_trouble(attempt: &AttemptId, said: WriterMessage) {
     match said.kind {
         STALLED => warn!(
             %step, attempt,
-            "its output cannot be written now, so it waits once its pipe is full: the disk may be full"
+            "its output cannot be written now, and it blocks when its pipe is full: the disk may be full"
         ),
         LOST => {
             warn!(%step, attempt, "the end of its output is lost: the host could not write it");

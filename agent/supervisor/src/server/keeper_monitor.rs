@@ -81,7 +81,7 @@ impl KeeperMonitor {
             self.start(now).and_then(|()| self.within_grace(now))
         };
         match (&found, &self.missing) {
-            (Ok(()), Some(_)) => info!("a keeper of leases is at work again"),
+            (Ok(()), Some(_)) => info!("a keeper of leases runs again"),
             (Err(why), None) => warn!("no step with a lease is started: {why}"),
             (Ok(()), None) | (Err(_), Some(_)) => {}
         }
@@ -101,7 +101,7 @@ impl KeeperMonitor {
 
     fn sentence(&self) -> String {
         format!(
-            "no keeper of leases is at work on this host: see `systemctl status sluice-steps.service sluice-keeper.timer` \
+            "no keeper of leases runs on this host: see `systemctl status sluice-steps.service sluice-keeper.timer` \
              and {}",
             self.log().display()
         )

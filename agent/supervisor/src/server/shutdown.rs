@@ -48,15 +48,15 @@ pub(super) fn may_tell_of_an_end(ready: &[EventSource], ended: &[EndedChild]) ->
 impl Server {
     pub(super) fn on_leave(&mut self, now: BootMillis) -> ControlFlow<()> {
         if self.stop.is_some() {
-            info!("told to leave once more: killing now");
+            info!("asked to stop a second time: killing every step now");
             self.stop = Some(now);
             return ControlFlow::Continue(());
         }
         if self.options.stop_on_exit {
-            self.begin_to_stop("told to leave", now);
+            self.begin_to_stop("asked to stop", now);
             return ControlFlow::Continue(());
         }
-        info!("told to leave: steps run on, and the next supervisor takes them over");
+        info!("stopping: steps run on, and the next supervisor takes them over");
         ControlFlow::Break(())
     }
 

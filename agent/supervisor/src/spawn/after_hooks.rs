@@ -102,7 +102,7 @@ impl AfterHooksChild<'_> {
         set_pdeathsig(Signal::SIGKILL)
             .map_err(|e| format!("hooks cannot be tied to their host: {}", e.desc()))?;
         if getppid() != self.supervisor {
-            return Err("hooks after the step were not run: nobody waits for them".to_owned());
+            return Err("hooks after the step were not run: the supervisor has ended".to_owned());
         }
         // The hooks must run even if the step has removed its directory.
         let _somewhere_else = chdir(self.workdir).or_else(|_| chdir("/"));

@@ -206,7 +206,7 @@ fn surroundings(main: Process) -> Result<(Vec<CString>, OwnedFd), String> {
     let is_it = process::stat(pid).is_some_and(|p| p.start_ticks == main.start_ticks);
     let (Ok(environ), Ok(cwd), true) = (environ, cwd, is_it) else {
         return Err(format!(
-            "what the step's main process, {pid}, has around it cannot be read: it has ended"
+            "the environment of the step's main process, {pid}, cannot be read: it has ended"
         ));
     };
     let lines = environ.split(|b| *b == 0).filter(|line| !line.is_empty());

@@ -149,12 +149,11 @@ pub(super) fn explain_exec(name: &str, file: &str, bytes: usize, e: Errno) -> St
     let name = shown(name, SHOWN_NAME_BYTES);
     match e {
         Errno::E2BIG => format!(
-            "command and environment take {bytes} bytes, more than this host's kernel takes (about 2 MiB together, \
+            "command and environment take {bytes} bytes, more than this host's kernel accepts (about 2 MiB together, \
              128 KiB for one argument or variable): pass large data in a file"
         ),
         Errno::ENOEXEC => format!(
-            "command `{name}` is not a program that this host can run: it has no `#!` line and is no executable for \
-             this machine"
+            "command `{name}` is not a program that this host can run: it has no `#!` line and is not an executable for this machine"
         ),
         Errno::ENOENT => match interpreter(file) {
             Some(interpreter) => format!(

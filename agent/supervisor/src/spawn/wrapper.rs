@@ -142,7 +142,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> (String, u8) {
     let argv: Result<Vec<CString>, _> = args.map(|arg| CString::new(arg.as_bytes())).collect();
     let (Ok(envp), Ok(argv)) = (envp, argv) else {
         return (
-            "a variable or an argument holds a NUL byte".to_owned(),
+            "a variable or an argument contains a NUL byte".to_owned(),
             NOT_RUN,
         );
     };

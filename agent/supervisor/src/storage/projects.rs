@@ -58,11 +58,11 @@ impl ProjectQuotas {
     pub(super) fn open(attempts_dir: &Path) -> Option<Self> {
         match Self::found(attempts_dir) {
             Ok(projects) => {
-                info!("storage is held by project quotas, and by counting");
+                info!("storage limits are enforced by project quotas and by counting");
                 Some(projects)
             }
             Err(why) => {
-                info!("storage is held by counting: {why}");
+                info!("storage limits are enforced by counting alone: {why}");
                 None
             }
         }
@@ -119,7 +119,7 @@ impl ProjectQuotas {
             }
             Err(e) => {
                 if !std::mem::replace(&mut self.trouble_logged, true) {
-                    warn!("an attempt is kept to its storage by counting alone: {e}");
+                    warn!("the storage limit of an attempt is enforced by counting alone: {e}");
                 }
                 None
             }
@@ -138,8 +138,7 @@ impl ProjectQuotas {
             give_all(&dirs, 0)?;
         }
         Err(io::Error::other(
-            "its files are counted to no project of its own: was a disk mounted at the directory of attempts since the \
-             supervisor has started?",
+            "its files do not belong to its own project: was a disk mounted at the directory of attempts after the supervisor had started?",
         ))
     }
 
@@ -168,7 +167,7 @@ impl ProjectQuotas {
         if let Err(e) = project::set_limit(self.dir.as_fd(), id, ProjectAmount::default()) {
             warn!(
                 project = id,
-                "the limit of a project that has ended stays: {e}"
+                "the quota of a project that has ended cannot be removed: {e}"
             );
         }
     }

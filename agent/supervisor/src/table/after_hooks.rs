@@ -109,7 +109,7 @@ impl Table {
             return Err("it has not ended".to_owned());
         };
         if attempt.lease.is_some_and(|lease| lease.has_passed()) {
-            return Err("its lease has passed, so it may run elsewhere soon".to_owned());
+            return Err("its lease has expired, so it may run elsewhere soon".to_owned());
         }
         let after = self
             .spool

@@ -14,19 +14,19 @@ use crate::uids::UidError;
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// The boot id cannot be read.
-    #[error("cannot tell one boot of this host from another")]
+    #[error("cannot read the boot id of this host")]
     BootId(#[from] BootIdError),
     /// The spool cannot be used.
     #[error("cannot use the spool")]
     Spool(#[from] SpoolError),
     /// The pinned lease key cannot be used.
-    #[error("cannot tell whose leases count")]
+    #[error("cannot use the lease key")]
     Seal(#[from] SealError),
     /// The name of the groups cannot be read.
-    #[error("cannot tell what the groups of attempts are called")]
+    #[error("cannot read the name of the attempts' control groups")]
     GroupName(#[from] FileError),
     /// Processes of an earlier supervisor of this directory do not die.
-    #[error("cannot say that this host runs nothing")]
+    #[error("cannot start while attempts of an earlier supervisor run")]
     Leftovers(#[from] StillRunningError),
     /// User ids cannot be assigned.
     #[error("cannot give attempts user ids of their own")]

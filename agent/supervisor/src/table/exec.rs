@@ -34,7 +34,7 @@ impl Table {
     pub(super) fn on_exec(&mut self, exec: ExecId, order: &ExecOrder) -> Option<FromSupervisor> {
         let started_marker = self.begin_exec(&exec, order);
         let why = started_marker.err()?;
-        info!(step = %exec.attempt.step, attempt = exec.attempt.number, "no program beside it: {why}");
+        info!(step = %exec.attempt.step, attempt = exec.attempt.number, "exec rejected: {why}");
         let exit = Exit::StartFailed(why);
         Some(FromSupervisor::ExecEnded { exec, exit })
     }
@@ -53,7 +53,7 @@ impl Table {
         let forked =
             group_entry.and_then(|group_entry| self.spawner.fork_exec(&wanted, &group_entry));
         let (pid, report) = forked.map_err(|e| e.to_string())?;
-        info!(step = %exec.attempt.step, attempt = exec.attempt.number, pid, "a program runs beside it");
+        info!(step = %exec.attempt.step, attempt = exec.attempt.number, pid, "exec started a program in it");
         let exec = exec.clone();
         self.execs.running.insert(pid, RunningExec { exec, report });
         Ok(())
@@ -73,16 +73,16 @@ impl Table {
         let beside = self.execs.running.values();
         let beside = beside.filter(|other| other.exec.attempt == exec.attempt);
         if self.execs.running.values().any(|other| other.exec == *exec) {
-            return Err("a program of this number runs beside it already".to_owned());
+            return Err("a program of this number already runs in it".to_owned());
         }
         if beside.count() >= MAX_EXECS_PER_ATTEMPT {
             return Err(format!(
-                "{MAX_EXECS_PER_ATTEMPT} programs run beside the step already, which is the most: let one end"
+                "{MAX_EXECS_PER_ATTEMPT} programs of `exec` already run in the step, which is the maximum: wait until one ends"
             ));
         }
         let step_owner = attempt
             .step_owner()
-            .ok_or("nobody knows any more whose step it is")?;
+            .ok_or("the user of the step is no longer known")?;
         if attempt.uid.is_none() {
             self.spawner.may_become(&step_owner, by)?;
         }
@@ -142,7 +142,7 @@ fn check_exec_allowed(freezer: &FreezerState) -> Result<(), String> {
         }
         FreezerState::Moving => "the step is being frozen: `sluice resume` lets it run again",
         FreezerState::Restoring => {
-            "what the step holds on GPUs is being brought back: ask again when it runs"
+            "the step's GPU memory is being restored: retry when the step runs"
         }
     };
     Err(why.to_owned())

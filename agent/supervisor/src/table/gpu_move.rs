@@ -126,7 +126,7 @@ impl Table {
         let step_owner = gpus_user.and_then(Attempt::step_owner);
         let own = attempt.and_then(|attempt| attempt.uid);
         let (Some(away), Some(step_owner)) = (away, step_owner) else {
-            return Err(failed("nobody knows as which user it runs".to_owned()));
+            return Err(failed("the user that it runs as is not known".to_owned()));
         };
         let group_entry = self
             .groups
@@ -142,7 +142,7 @@ impl Table {
             .spawner
             .send_helper(&step_owner, own, &group_entry, &task);
         let helper = helper.map_err(|e| failed(error_chain(&e).to_string()))?;
-        info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
+        info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper begins to move what is on its GPUs");
         let until = clock::after(now, away.limit);
         Ok(RunningHelper { helper, until })
     }
@@ -220,7 +220,7 @@ impl Table {
                         self.refuse(id, refusal(why, pids));
                     }
                     HelperOutcome::Silent => {
-                        let why = "the helper that moves it ended without a word".to_owned();
+                        let why = "the helper that moves it ended without an answer".to_owned();
                         self.undo(id, FreezeRefusal::Failed(why), now);
                     }
                 }
@@ -240,7 +240,7 @@ impl Table {
                     HelperOutcome::Silent => {
                         self.fail_move(
                             id,
-                            "the helper that moves it ended without a word".to_owned(),
+                            "the helper that moves it ended without an answer".to_owned(),
                         );
                     }
                 }
@@ -305,7 +305,7 @@ impl Table {
         }
         match self.send(id, action, now) {
             Ok(sent) => self.set_stage(id, MoveStage::Returning(sent)),
-            Err(why) => self.fail_move(id, format!("no helper can be sent: {why:?}")),
+            Err(why) => self.fail_move(id, format!("no helper can be started: {why:?}")),
         }
     }
 
@@ -345,7 +345,7 @@ impl Table {
             return;
         };
         let stage = std::mem::take(&mut attempt.moving.stage);
-        warn!(step = %id.step, attempt = id.number, "the helper at its GPUs takes too long, and is ended");
+        warn!(step = %id.step, attempt = id.number, "the helper for its GPUs takes too long and is killed");
         match stage {
             MoveStage::Leaving(sent) => {
                 sent.helper.kill();

@@ -13,7 +13,7 @@ use crate::lease::Lease;
 use crate::seal::LeaseRejection;
 
 /// Why an attempt does not start if its lease has expired by then.
-const LEASE_PASSED: &str = "its lease had passed when it was about to start";
+const LEASE_PASSED: &str = "its lease had expired when it was about to start";
 
 impl Table {
     /// Renews by the agent's word, which counts until the host has seen a signed lease.
@@ -38,7 +38,7 @@ impl Table {
             Err(why) => error_chain(&why),
         };
         if self.lease_rejection.as_ref() != Some(&why) {
-            error!("a lease does not count: {why}");
+            error!("a lease was rejected: {why}");
             self.lease_rejection = Some(why);
         }
     }
@@ -80,7 +80,7 @@ impl Table {
         match (lease.check(now), &self.lease_rejection) {
             (LeaseStage::Held, _) => Ok(lease),
             // An admin must resolve this before any start can succeed.
-            (_, Some(why)) => Err(Exit::HostFailed(format!("its leases do not count: {why}"))),
+            (_, Some(why)) => Err(Exit::HostFailed(format!("its leases are rejected: {why}"))),
             (_, None) => Err(Exit::NotBegun(LEASE_PASSED.to_owned())),
         }
     }
@@ -98,7 +98,7 @@ impl Table {
             let had_passed = lease.has_passed();
             let stage = lease.check(now);
             if lease.has_passed() && !had_passed {
-                warn!(step = %id.step, attempt = id.number, "its lease has passed: stopping it");
+                warn!(step = %id.step, attempt = id.number, "its lease has expired: stopping it");
                 attempt.unsaved = true;
                 let deadline = clock::wall_at(lease.kill_at(), now);
                 expired.push((id.clone(), StopNotice::lease_expired(deadline)));

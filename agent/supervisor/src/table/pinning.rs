@@ -38,10 +38,10 @@ impl Table {
             processors: processors.clone(),
         };
         if !self.can_list(&memo) {
-            return warn!(step = %id.step, attempt = id.number, "not pinned anew: the list of its processors is too long");
+            return warn!(step = %id.step, attempt = id.number, "its processors cannot be changed: the list is too long");
         }
         if let Err(e) = self.groups.pin(id, &processors) {
-            return warn!(step = %id.step, attempt = id.number, "not pinned anew: {e}");
+            return warn!(step = %id.step, attempt = id.number, "its processors cannot be changed: {e}");
         }
         if let Some(attempt) = self.attempts.get_mut(id) {
             attempt.memo.processors = processors;

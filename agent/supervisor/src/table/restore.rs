@@ -408,8 +408,7 @@ fn end_of(process: Process, exit: Exit, now: Time) -> ProcessEnd {
 fn warn_of_marks(groups: &Groups) {
     if groups.capabilities().get(&Capability::Kill) == Some(&Mechanism::ProcessGroup) {
         warn!(
-            "no control groups can be made, so what a step leaves behind is told by the environment that it was started \
-             with: what clears that, or keeps others from reading it, is not found"
+            "no control groups can be created, so processes that a step leaves behind are found by their environment: those that clear or hide it are not found"
         );
     }
 }

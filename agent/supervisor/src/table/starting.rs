@@ -18,8 +18,7 @@ use crate::spawn::{SpawnError, WaitingChild, step_hooks};
 use crate::{clock, hooks};
 
 /// Why an attempt with a lease does not start.
-const NO_KEEPER: &str = "no keeper of leases is at work on this host, so nobody would end the step in time if its supervisor \
-     died: see `systemctl status sluice-steps.service sluice-keeper.timer` there";
+const NO_KEEPER: &str = "no keeper of leases runs on this host, so nothing would stop the step in time if its supervisor died: see `systemctl status sluice-steps.service sluice-keeper.timer` there";
 
 impl Table {
     pub(super) fn on_spawn(&mut self, spec: &SpawnSpec, now: BootMillis) -> Option<AttemptView> {
@@ -30,7 +29,7 @@ impl Table {
         if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
             // Not stored: the attempts of rejected orders would accumulate without bound.
             let why = format!(
-                "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
+                "this host already holds {MAX_ATTEMPTS_PER_NODE} attempts, which is the maximum"
             );
             return refused(spec, why);
         }

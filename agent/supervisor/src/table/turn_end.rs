@@ -290,7 +290,7 @@ fn lives(main: &Process) -> bool {
 }
 
 fn log_blind(e: &io::Error) {
-    error!("cannot see what runs on this host, looking again soon: {e}");
+    error!("cannot scan the processes of this host, retrying soon: {e}");
 }
 
 /// Signals the process group in one call, so that a process that is just forking is not missed, and the other

@@ -170,7 +170,9 @@ fn become_it(uid: u32, leftovers: &File, parent: Pid) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
     match getppid() == parent && geteuid().as_raw() == uid {
         true => Ok(()),
-        false => Err(io::Error::other("it is not who it should be")),
+        false => Err(io::Error::other(
+            "it does not run as the attempt's user below the supervisor",
+        )),
     }
 }
 

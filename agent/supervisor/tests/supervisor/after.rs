@@ -198,7 +198,7 @@ fn the_lease_bounds_them_and_begins_none() {
     assert!(!lives(pid));
     assert_eq!(gone(&mut client, &late), Exit::LeaseExpired);
     assert_eq!(host.output(&"late.1", "stdout"), "");
-    host.says("hooks after it were not run: its lease has passed", 1);
+    host.says("hooks after it were not run: its lease has expired", 1);
 }
 
 #[test]

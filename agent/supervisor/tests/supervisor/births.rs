@@ -210,8 +210,8 @@ fn a_command_that_cannot_run_says_why() {
             &[&format!("{root}/noise")],
             "is not a program that this host can run",
         ),
-        (&["true", &big], "more than this host's kernel takes"),
-        (&["true", "a\0b"], "command[1] holds a NUL byte"),
+        (&["true", &big], "more than this host's kernel accepts"),
+        (&["true", "a\0b"], "command[1] contains a NUL byte"),
     ];
     for (n, (command, wanted)) in cases.iter().enumerate() {
         let why = refusal(&mut client, &spec(&format!("bad.{}", n + 1), command));
@@ -236,7 +236,7 @@ fn an_impossible_directory_or_variable_says_why() {
             "relative",
             "working directory `relative` is not an absolute path",
         ),
-        ("/a\0b", "the working directory holds a NUL byte"),
+        ("/a\0b", "the working directory contains a NUL byte"),
     ];
     for (n, (workdir, wanted)) in cases.iter().enumerate() {
         let mut spec = spec(&format!("dir.{}", n + 1), &["true"]);
@@ -247,7 +247,7 @@ fn an_impossible_directory_or_variable_says_why() {
     for (n, (name, value, wanted)) in [
         ("", "x", "cannot be the name"),
         ("A=B", "x", "`A=B` cannot be the name"),
-        ("A", "\0", "environment variable `A` holds a NUL byte"),
+        ("A", "\0", "environment variable `A` contains a NUL byte"),
     ]
     .into_iter()
     .enumerate()

@@ -158,7 +158,7 @@ fn a_giant_environment_fails_its_own_step_and_nobody_else_s() {
             .env
             .extend((0..variables).map(|v| (format!("V{v}"), "x".repeat(bytes))));
         match client.run(&giant) {
-            Exit::StartFailed(why) => assert!(why.contains("this host's kernel takes"), "{why}"),
+            Exit::StartFailed(why) => assert!(why.contains("this host's kernel accepts"), "{why}"),
             other => panic!("{other:?}"),
         }
     }

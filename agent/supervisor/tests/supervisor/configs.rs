@@ -108,9 +108,9 @@ fn without_a_helper_that_answers_nothing_is_taken_for_a_config() {
     fs::write(&file, "").unwrap();
     for (program, told) in [
         (None, "sluice-helper: No such file"),
-        (Some("/bin/true"), "answers nonsense"),
-        (Some("/bin/echo"), "answers nonsense"),
-        (Some("/usr/bin/yes"), "answers nonsense"),
+        (Some("/bin/true"), "an answer that cannot be read"),
+        (Some("/bin/echo"), "an answer that cannot be read"),
+        (Some("/usr/bin/yes"), "an answer that cannot be read"),
     ] {
         if let Some(program) = program {
             fs::copy(program, &beside).unwrap();

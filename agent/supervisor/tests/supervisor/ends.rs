@@ -266,7 +266,7 @@ fn a_signal_is_sent_as_soon_as_the_host_can_be_looked_at() {
     let lowest = (0..).find(is_free).unwrap();
     allow_open_files(host.pid(), lowest);
     client.signal(&spec.attempt, StopSignal::Terminate);
-    host.says("cannot see what runs on this host", 2);
+    host.says("cannot scan the processes of this host", 2);
     client.wait_running(&spec.attempt);
     allow_open_files(host.pid(), 1024);
     assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(7));

@@ -84,7 +84,7 @@ fn nothing_begins_beside_a_step_that_is_not_there_or_does_not_run() {
     });
     for (command, said) in [
         (&[][..], "the command is empty: name a program"),
-        (&["a\0b"], "holds a NUL byte"),
+        (&["a\0b"], "contains a NUL byte"),
     ] {
         let exec = exec_of(&runs.attempt, 1);
         ask(&mut client, &exec, command);

@@ -168,7 +168,10 @@ fn an_attempt_that_cannot_be_fenced_is_not_started_and_leaves_nothing() {
     let too_many = vec![FIRST; 5000];
     match client.run(&granted("many.1", "true", &[], &too_many)) {
         Exit::HostFailed(why) => {
-            assert!(why.contains("5000 devices of GPUs are named"), "{why}");
+            assert!(
+                why.contains("5000 device nodes of GPUs are listed"),
+                "{why}"
+            );
         }
         other => panic!("{other:?}"),
     }

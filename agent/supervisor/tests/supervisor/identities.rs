@@ -311,7 +311,7 @@ fn a_config_that_cannot_be_obeyed_or_trusted_stops_the_start() {
         return;
     }
     let told = does_not_start("default_user = \"root\"\n", nothing);
-    assert!(told.contains("say `allow_root = true`"), "{told}");
+    assert!(told.contains("set `allow_root = true`"), "{told}");
     let told = does_not_start("default_user = \"nobody\"\n", nothing);
     assert!(told.contains("`shared_users = [\"nobody\"]`"), "{told}");
     let told = does_not_start("default_user = \"daemon\"\n", |dir, command| {

@@ -79,7 +79,7 @@ fn a_renewal_outlives_the_supervisor_and_does_not_undo_what_has_passed() {
     client.wait_running(&kept.attempt);
     client.wait_running(&lost.attempt);
     until("the shorter lease has passed", || {
-        host.log.lock().unwrap().contains("its lease has passed")
+        host.log.lock().unwrap().contains("its lease has expired")
     });
     let until_far = after(boot_now(), FAR);
     client.send(&ToSupervisor::Renew { until: until_far });
@@ -99,7 +99,7 @@ fn a_renewal_outlives_the_supervisor_and_does_not_undo_what_has_passed() {
         host.log
             .lock()
             .unwrap()
-            .matches("its lease has passed")
+            .matches("its lease has expired")
             .count(),
         1
     );

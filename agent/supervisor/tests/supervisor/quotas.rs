@@ -33,7 +33,7 @@ fn host() -> Option<(Host, tempfile::NamedTempFile)> {
         crate::left_out::left_out("no file system with project quotas can be made and mounted");
         return None;
     };
-    host.says("storage is held by project quotas", 1);
+    host.says("storage limits are enforced by project quotas", 1);
     Some((host, image))
 }
 

@@ -204,7 +204,7 @@ fn no_agent_makes_up_who_submitted_a_step() {
     ] {
         let why = refusal(&mut client, &spec);
         assert!(
-            why.contains("signature for this attempt and node is not under it"),
+            why.contains("without the coordinator's signature for this attempt and node"),
             "{why}"
         );
         assert!(!host.attempt_dir(&spec.attempt).exists());
@@ -219,7 +219,10 @@ fn before_a_host_has_met_its_cluster_nobody_is_believed_to_have_submitted_a_step
     let host = Host::start_under(LISTED, &[]);
     let mut client = host.client();
     let why = refusal(&mut client, &by("games", sh("early.1", "id -u")));
-    assert!(why.contains("has had no lease of its cluster yet"), "{why}");
+    assert!(
+        why.contains("before its first lease of the cluster"),
+        "{why}"
+    );
     meet(&mut client);
     assert_eq!(
         ran_as(&host, &by("games", sh("met.1", "id -u"))),
@@ -264,7 +267,7 @@ fn whoever_is_taken_off_the_list_begins_nothing_more() {
     client.wait_running(&runs.attempt);
     let why = refusal(&mut client, &by("games", sh("late.1", "id -u")));
     assert!(
-        why.contains("does not list `games`: take another pool"),
+        why.contains("does not list `games`: use another pool"),
         "{why}"
     );
     let beside = crate::execs::refused_beside(&mut client, &runs.attempt, Some("games"));

@@ -77,7 +77,7 @@ fn a_wrapper_that_takes_a_file_of_variables_gets_one_for_its_user_alone() {
     (spec.wrapper, spec.env_file) = (1, true);
     let exit = client.run(&spec);
     assert!(
-        matches!(&exit, Exit::StartFailed(why) if why.contains("`SECRET` holds a line break")),
+        matches!(&exit, Exit::StartFailed(why) if why.contains("`SECRET` contains a line break")),
         "{exit:?}"
     );
     spec.attempt = "b.1".parse().unwrap();

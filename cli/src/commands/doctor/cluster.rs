@@ -33,7 +33,7 @@ pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
         Err(error) => checks.push(Check::fail(
             "coordinator",
             error.to_string(),
-            "see whether it runs, and whether a firewall stands between",
+            "check that it runs and that no firewall is in between",
         )),
     }
     checks
@@ -57,7 +57,7 @@ fn no_context(error: &ContextError) -> Check {
         | ContextError::Unusable { .. } => Check::fail(
             "context",
             error.to_string(),
-            "write it anew with `sluice login`",
+            "write it again with `sluice login`",
         ),
         ContextError::Malformed { .. } => Check::fail(
             "context",
@@ -108,7 +108,7 @@ fn coordinator(ping: &PingResult) -> Check {
 fn clock(theirs: Option<Timestamp>, now: Timestamp, took: Duration) -> Check {
     let Some(theirs) = theirs else {
         let cure = "install the release of this program on the coordinator's host, too";
-        return Check::warn("clock", "the coordinator does not tell its own", cure);
+        return Check::warn("clock", "the coordinator does not report its version", cure);
     };
     let half = i64::try_from(took.as_millis() / 2).unwrap_or(i64::MAX);
     let ours = now.as_millisecond().saturating_sub(half);

@@ -60,7 +60,7 @@ fn writes(dir: &Path, exists: bool) -> Check {
     match timed(dir) {
         Ok(median) => judge_writes(dir, median),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let found = format!("{} is not ours to write to: not timed", dir.display());
+            let found = format!("this user may not write to {}: not timed", dir.display());
             Check::ok(name, found)
         }
         Err(error) if exists => Check::fail(

@@ -17,7 +17,7 @@ const DRIVER: &str = "/proc/driver/nvidia/version";
 pub(super) fn checks() -> Vec<Check> {
     let cure = "install the agent's package, or build it: `cargo build`";
     let Some(agent) = sibling(AGENT) else {
-        let found = format!("{AGENT} is not beside this program: not looked at");
+        let found = format!("{AGENT} is not beside this program: not checked");
         return vec![Check::warn("agent", found, cure)];
     };
     match ask(&agent, &DetectArgs::default()) {
@@ -54,8 +54,8 @@ fn capabilities(host: &HostView) -> Check {
         .map(|(what, how)| format!("{what}:{how}"))
         .collect();
     if words.is_empty() {
-        let cure = "an agent of this version tells them";
-        return Check::warn(name, "the agent does not tell", cure);
+        let cure = "install an agent of this version, which reports them";
+        return Check::warn(name, "the agent does not report it", cure);
     }
     let found = words.join(" ");
     let weak = |what: &Capability| {

@@ -37,7 +37,7 @@ fn udp(limits: &[(&str, Option<u64>)]) -> Check {
         .filter(|(_, limit)| limit.is_some_and(|limit| limit < UDP_BUFFER_BYTES))
         .collect();
     if limits.iter().all(|(_, limit)| limit.is_none()) {
-        return Check::ok(name, "the kernel does not tell here (a container?)");
+        return Check::ok(name, "the kernel does not show it here (a container?)");
     }
     if low.is_empty() {
         return Check::ok(name, format!("at least {UDP_BUFFER_BYTES} bytes"));
@@ -61,7 +61,7 @@ fn udp(limits: &[(&str, Option<u64>)]) -> Check {
 fn open_files(limits: Option<(u64, u64)>) -> Check {
     let name = "open files";
     match limits {
-        None => Check::ok(name, "the kernel does not tell"),
+        None => Check::ok(name, "the kernel does not show it"),
         Some((soft, hard)) if hard >= OPEN_FILES => {
             Check::ok(name, format!("{soft}, up to {hard}"))
         }

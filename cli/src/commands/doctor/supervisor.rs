@@ -42,7 +42,7 @@ fn ask(agent: &Path) -> Result<SupervisorProbe, String> {
     let said = said.map_err(|e| format!("{} cannot be run: {e}", agent.display()))?;
     if !said.status.success() {
         let words = String::from_utf8_lossy(&said.stderr);
-        return Err(words.lines().last().unwrap_or("no reason told").to_owned());
+        return Err(words.lines().last().unwrap_or("no reason given").to_owned());
     }
     serde_json::from_slice(&said.stdout).map_err(|e| format!("the answer is not understood: {e}"))
 }
@@ -60,13 +60,13 @@ fn judged(probed: &SupervisorProbe, has_config: bool) -> Check {
         "missing" => Check::fail(NAME, format!("there is no socket at {socket}"), start),
         "refused" => Check::fail(
             NAME,
-            format!("nobody listens at {socket}: its process has ended"),
+            format!("nothing listens at {socket}: its process has ended"),
             start,
         ),
         "silent" => Check::fail(
             NAME,
             format!(
-                "takes connections at {socket} and does not answer: its process is stopped or stuck"
+                "accepts connections at {socket} but does not answer: its process is stopped or stuck"
             ),
             "restart it: `systemctl restart sluice-supervisor`; steps run on meanwhile",
         ),

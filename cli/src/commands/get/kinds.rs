@@ -414,7 +414,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         if !known.contains(&word.as_str()) {
             let hint = hint(word, known.iter().copied());
             return Err(Failure::Usage(format!(
-                "--state: `{}` is no state: {hint}",
+                "--state: `{}` is not a state: {hint}",
                 safe(word)
             )));
         }
@@ -526,7 +526,7 @@ mod tests {
         let message = |line| check(&typed(line)).unwrap_err().to_string();
         assert_eq!(
             message("steps --state runing"),
-            "--state: `runing` is no state: did you mean `running`?"
+            "--state: `runing` is not a state: did you mean `running`?"
         );
         assert!(message("nodes --state xyzzy").ends_with("lost, cordoned, draining, drained"));
         let known = ["default", "training"];

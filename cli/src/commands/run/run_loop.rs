@@ -246,7 +246,7 @@ impl<'a> RunLoop<'a> {
             self.announced = self.step.attempt;
             let number = self.step.attempt;
             self.out.notice(&format!(
-                "{id}: attempt {number} is over and the step waits to run again: {message}"
+                "{id}: attempt {number} ended and the step is queued again: {message}"
             ));
         } else if message != self.said {
             // Logs nothing about a step that starts at once.
@@ -288,9 +288,8 @@ impl<'a> RunLoop<'a> {
                 self.on_closed_pipe();
             }
             let id = safe(&self.step.id);
-            self.out.error(&format!(
-                "{id} goes on without us: `sluice cancel {id}` stops it"
-            ));
+            self.out
+                .error(&format!("{id} runs on: `sluice cancel {id}` stops it"));
             return Err(Failure::Output(error));
         }
         let Some(current) = self
@@ -331,7 +330,7 @@ impl<'a> RunLoop<'a> {
         let id = safe(&self.step.id);
         if self.ownership != Ownership::Own {
             self.out.notice(&format!(
-                "detached from {id}, which goes on: `sluice attach {id}` comes back, `sluice cancel {id}` stops it"
+                "detached from {id}, which runs on: `sluice attach {id}` comes back, `sluice cancel {id}` stops it"
             ));
             self.left = Some(0);
             return;

@@ -102,7 +102,7 @@ fn no_case(id: &str, ids: &[String]) -> Failure {
 /// Parses a file's cases: a list of them, or one alone.
 fn values(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
     let value = serde_json::from_str(text)
-        .map_err(|e| Failure::Usage(format!("{name}: it is no JSON: {e}")))?;
+        .map_err(|e| Failure::Usage(format!("{name}: it is not JSON: {e}")))?;
     match value {
         Value::Array(cases) if !cases.is_empty() => Ok(cases),
         Value::Object(_) => Ok(vec![value]),

@@ -68,11 +68,11 @@ fn what_a_template_may_not_hold_is_refused_with_field_and_way_out() {
         ),
         (
             r#"{"mounts":[{"name":"a","source":"/a"},{"name":"a","source":"/b"}]}"#,
-            "invalid_template mounts[1].name: `a` is there twice: ",
+            "invalid_template mounts[1].name: `a` is listed twice: ",
         ),
         (
             r#"{"mounts":[{"source":"/a/../b"}]}"#,
-            "invalid_mount mounts[0].source: `/a/../b` is no absolute path without `..`: begin it with `/`",
+            "invalid_mount mounts[0].source: `/a/../b` is not an absolute path without `..`: begin it with `/`",
         ),
         (
             r#"{"allowed_mounts":[{"source":"/home/{{name}}"}]}"#,
@@ -173,7 +173,7 @@ fn a_step_gets_what_is_allowed_and_handed_on_and_is_told_of_the_rest() {
             r#""mounts":[{"source":"/data"}]"#,
             "mount_not_allowed",
             "mounts[0]",
-            "let it be `read_only: true`",
+            "set `read_only: true`",
         ),
         (
             open,
@@ -227,9 +227,12 @@ fn a_step_gets_what_is_allowed_and_handed_on_and_is_told_of_the_rest() {
 #[test]
 fn the_mounts_of_a_step_are_absolute_paths_and_nothing_is_filled_into_them() {
     for (mounts, words) in [
-        (r#"[{"source":"data"}]"#, "`data` is no absolute path"),
-        (r#"[{"source":"/a/.."}]"#, "`/a/..` is no absolute path"),
-        (r#"[{"source":"{{workdir}}"}]"#, "nothing is filled into"),
+        (r#"[{"source":"data"}]"#, "`data` is not an absolute path"),
+        (r#"[{"source":"/a/.."}]"#, "`/a/..` is not an absolute path"),
+        (
+            r#"[{"source":"{{workdir}}"}]"#,
+            "no variable is filled into",
+        ),
     ] {
         let json = format!(r#"{{"command":["x"],"mounts":{mounts}}}"#);
         let step: StepRequest = serde_json::from_str(&json).unwrap();

@@ -132,7 +132,7 @@ async fn certificates_out_of_their_time_are_refused_with_a_word_about_clocks() {
         let files = files(forge.dir.path(), &[&site.authority], &issued);
         let text = chain(&Identity::load(&files).unwrap_err());
         assert!(
-            text.contains(word) && text.contains("look at this host's clock"),
+            text.contains(word) && text.contains("check this host's clock"),
             "{text}"
         );
     }

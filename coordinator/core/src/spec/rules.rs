@@ -56,7 +56,7 @@ pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
 fn templates_once(names: &[TemplateName]) -> Result<(), FieldError> {
     let wrong = |field: &str, why: &str| invalid(field, ErrorCode::InvalidTemplate, &why);
     if names.len() > MAX_TEMPLATES {
-        let why = format!("{} templates: {MAX_TEMPLATES} are the most", names.len());
+        let why = format!("{} templates: the maximum is {MAX_TEMPLATES}", names.len());
         return Err(wrong("templates", &why));
     }
     let mut seen = BTreeSet::new();
@@ -64,7 +64,7 @@ fn templates_once(names: &[TemplateName]) -> Result<(), FieldError> {
         None => Ok(()),
         Some(at) => {
             let twice = &names[at];
-            let why = format!("`{twice}` is there twice: a layer over itself changes nothing");
+            let why = format!("`{twice}` is listed twice: a layer over itself changes nothing");
             Err(wrong(&format!("templates[{at}]"), &why))
         }
     }
@@ -84,7 +84,7 @@ fn message(text: &str) -> Result<(), FieldError> {
 
 fn time_to_run(field: &str, span: Option<Span>) -> Result<(), FieldError> {
     if span == Some(Span::ZERO) {
-        let why = "zero time is no time to run: leave it out for no limit";
+        let why = "0 would leave no time to run: leave it out for no limit";
         return Err(invalid(field, ErrorCode::InvalidDuration, &why));
     }
     Ok(())

@@ -385,7 +385,7 @@ fn labels_are_bounded() {
     done(&harness.change("n", some(0..64)));
     let error = refused(&harness.change("n", some(1..65))).to_string();
     assert!(
-        error.contains("65 labels") && error.contains("64 are the most"),
+        error.contains("65 labels") && error.contains("the maximum is 64"),
         "{error}"
     );
     done(&harness.change("n", label(&[("k3", None)])));

@@ -333,7 +333,7 @@ fn what_runs_around_a_head_knows_that_it_may_be_taken_back() {
     assert!(!promised.firm);
     assert_eq!(
         promised.awaits[0].stopping, None,
-        "it is left to end by itself"
+        "it is left running to its end"
     );
 }
 

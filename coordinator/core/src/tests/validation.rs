@@ -194,7 +194,7 @@ fn hosts_of_another_platform_do_not_count_and_what_is_lacking_is_said() {
         harness
             .reason("c")
             .message
-            .contains("`bare`: node.gpu_memory >= 80GiB (it cannot be judged: it has no GPU)")
+            .contains("`bare`: node.gpu_memory >= 80GiB (it cannot be evaluated: it has no GPU)")
     );
 }
 

@@ -57,7 +57,7 @@ fn is_restored(bytes: &[u8], found: Summary) {
         Err(error) => {
             // The backup does not check the contents of keys.
             let message = error_chain(&error);
-            return assert!(message.contains("is no key of warrants"), "{message}");
+            return assert!(message.contains("is not a warrant key"), "{message}");
         }
     };
     assert_eq!(opened.state, found.state);

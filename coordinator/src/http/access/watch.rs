@@ -183,7 +183,7 @@ impl AccessWatch {
         {
             true => Ok(()),
             false => Err(ApiError::Unauthorized {
-                why: "your rights have changed while the body was sent: call again",
+                why: "your rights changed while the body was sent: call again",
             }),
         }
     }

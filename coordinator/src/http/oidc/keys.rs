@@ -36,7 +36,7 @@ pub enum KeysError {
         source: io::Error,
     },
     /// The content is not a key list.
-    #[error("{key}: {place} is no list of public keys in the form of JWKS")]
+    #[error("{key}: {place} is not a JWKS list of public keys")]
     Malformed {
         /// Key of the config that names it.
         key: &'static str,
@@ -44,7 +44,7 @@ pub enum KeysError {
         source: serde_json::Error,
     },
     /// A file of authorities contains none.
-    #[error("oidc.jwks_ca: {} is no list of certificates: {why}", path.display())]
+    #[error("oidc.jwks_ca: {} is not a list of certificates: {why}", path.display())]
     Authorities { path: PathBuf, why: String },
     /// The issuer does not answer properly.
     #[error("oidc.jwks_url: cannot get {url}")]
@@ -129,7 +129,7 @@ impl FileKeys {
         if changed.is_some() && changed != known.changed {
             match read(&self.path) {
                 Ok(newer) => *known = newer,
-                Err(error) => tracing::warn!("{error}: the keys that were read last stay"),
+                Err(error) => tracing::warn!("{error}: the keys that were read last stay in use"),
             }
         }
         known.set.clone()
@@ -185,7 +185,7 @@ impl UrlKeys {
             }
             Ok(Err(error)) => {
                 let error = anyhow::Error::from(error);
-                tracing::warn!("{error:#}: the keys that were had last stay");
+                tracing::warn!("{error:#}: the keys that were fetched last stay in use");
             }
             Err(error) => tracing::warn!("fetching the keys of the issuer ended early: {error}"),
         }

@@ -45,7 +45,7 @@ pub(super) fn check_names(token: &str) -> Result<(), &'static str> {
     };
     match token.split('.').take(2).all(once) {
         true => Ok(()),
-        false => Err("the token is no JSON in which each name stands once"),
+        false => Err("the token is not JSON in which each name occurs once"),
     }
 }
 
@@ -62,14 +62,14 @@ impl<'de> Visitor<'de> for UniqueNames {
     type Value = UniqueNames;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON in which each name stands once")
+        f.write_str("JSON in which each name occurs once")
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<UniqueNames, M::Error> {
         let mut seen = BTreeSet::new();
         while let Some(name) = map.next_key::<String>()? {
             if !seen.insert(name) {
-                return Err(M::Error::custom("a name stands twice"));
+                return Err(M::Error::custom("a name occurs twice"));
             }
             map.next_value::<UniqueNames>()?;
         }

@@ -119,7 +119,7 @@ fn place(cursor: Option<&str>) -> Result<u64, ApiError> {
         let cursor = cursor.escape_debug();
         params::invalid(
             "cursor",
-            format!("`{cursor}` is none: pass the `next_cursor` of the page before"),
+            format!("`{cursor}` is not a cursor: pass the `next_cursor` of the page before"),
         )
     })
 }

@@ -39,7 +39,7 @@ pub(in crate::http) fn override_is_short(
 pub(in crate::http) fn is_short(field: &str, terms: &Template) -> Result<(), FieldError> {
     let bytes = serde_json::to_vec(terms).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_TEMPLATE_BYTES {
-        let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
+        let why = format!("it takes {bytes} bytes: the maximum is {MAX_TEMPLATE_BYTES}");
         return Err(invalid(field, ErrorCode::InvalidTemplate, &why));
     }
     Ok(())

@@ -44,7 +44,7 @@ fn rules_that_mean_nothing_are_refused_by_field() {
         (
             r#"{"defaults":{"timeout":"0s"}}"#,
             "invalid_duration",
-            "defaults.timeout: zero",
+            "defaults.timeout: 0 would",
         ),
         (
             r#"{"max":{"grace_period":"9d"}}"#,

@@ -123,7 +123,7 @@ const DAMAGES: [(&str, DamageFn); 14] = [
             bytes[at] = b'!';
         });
     }),
-    ("no key of warrants", |dir, _, _| {
+    ("not a warrant key", |dir, _, _| {
         fs::remove_file(dir.join("warrants.key")).unwrap();
     }),
     ("nothing left of the store", |dir, _, _| {

@@ -26,7 +26,7 @@ pub enum Impossible {
     #[error("request `{0}` was submitted before: give each its own name")]
     Repeated(StepId),
     /// An amount exceeds the maximum.
-    #[error("{what}: {amount} is more than there can be: the most is {most}")]
+    #[error("{what}: {amount} is more than there can be: the maximum is {most}")]
     TooMuch {
         what: String,
         amount: u64,

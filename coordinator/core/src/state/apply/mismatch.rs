@@ -51,9 +51,9 @@ pub enum Mismatch {
     CannotHold(StepId, StepState),
     #[error("step `{0}` is not held")]
     NotHeld(StepId),
-    #[error("step `{0}` is {1} and is promised a place")]
+    #[error("step `{0}` is {1} and is nominated")]
     CannotPromise(StepId, StepState),
-    #[error("step `{0}` is promised nothing")]
+    #[error("step `{0}` is not nominated")]
     NotPromised(StepId),
 
     #[error("node `{0}` is {1} already")]
