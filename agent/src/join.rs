@@ -1,5 +1,5 @@
-//! Joins a cluster with the line that an admin pastes. The coordinator first proves that it matches the line;
-//! then it gets the secret, and returns a certificate for the key that was generated here.
+//! Joins a cluster with the join line that an admin pastes. The coordinator first proves that it is the one that the line
+//! names; then the host sends the secret of the line, and gets a certificate for the key that it has generated.
 
 use std::fs;
 use std::io::{self, Read};
@@ -39,7 +39,7 @@ pub(crate) struct Applicant {
 /// Why this host could not join.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    #[error("cannot read the line for joining from {from}")]
+    #[error("cannot read the join line from {from}")]
     Read { from: String, source: io::Error },
     #[error(transparent)]
     Line(#[from] JoinLineError),
@@ -48,11 +48,10 @@ pub(crate) enum JoinError {
     )]
     Name,
     #[error(
-        "the line lets in node `{only}` alone, and this host is to be node `{chosen}`: leave `node` out of the agent's config, or \
-         have a token made for that name"
+        "the join line is for node `{only}` alone, and this host is configured as node `{chosen}`: remove `node` from the agent's config, or create a token for `{chosen}`"
     )]
     OtherNode { only: NodeName, chosen: NodeName },
-    #[error("this host has joined already, as {as_whom}: to join anew with this line, give --anew")]
+    #[error("this host has already joined, as {as_whom}: to join again with this line, add --anew")]
     Joined { as_whom: String },
     #[error(transparent)]
     Key(#[from] AuthorityError),
@@ -60,11 +59,11 @@ pub(crate) enum JoinError {
     Link(#[from] TransportError),
     #[error("the coordinator did not answer within {}s", ANSWER_WITHIN.as_secs())]
     NoAnswer,
-    #[error("the coordinator does not let this host join: {message}")]
+    #[error("the coordinator rejected this host: {message}")]
     Refused { message: String, later: bool },
     #[error(transparent)]
     CredentialsDir(#[from] CredentialsError),
-    #[error("cannot become the user to whom {} belongs, who must be able to renew what is kept there", dir.display())]
+    #[error("cannot switch to the user who owns {}, who must be able to renew the files in it", dir.display())]
     Become { dir: PathBuf, source: Errno },
 }
 
@@ -227,9 +226,9 @@ pub(crate) async fn join_by_file(applicant: &Applicant, path: &Path) -> Result<(
         }
     }
     match fs::remove_file(path).or_else(|_| fs::write(path, b"")) {
-        Ok(()) => info!("{} is of no more use and was removed", path.display()),
+        Ok(()) => info!("{} is no longer needed and was removed", path.display()),
         Err(error) => warn!(
-            "{} holds a secret that is of no more use, and cannot be removed ({error}): remove it",
+            "{} holds a secret that is no longer needed, and cannot be removed ({error}): remove it",
             path.display()
         ),
     }

@@ -16,6 +16,7 @@ mod exec;
 mod explain;
 mod fencing;
 mod gpus;
+mod help;
 mod hooks;
 mod hostile;
 mod hosts;

@@ -6,6 +6,7 @@
 mod cycles;
 mod functions;
 mod map;
+mod messages;
 mod pages;
 mod privileged;
 mod tree;

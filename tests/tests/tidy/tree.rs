@@ -11,8 +11,9 @@ use syn::{Attribute, Item};
 
 use super::cycles::ImportedNames;
 use super::functions::Function;
+use super::messages::MessageKind;
 use super::privileged::CodeTexts;
-use super::{cycles, functions, privileged, root};
+use super::{cycles, functions, messages, privileged, root};
 
 /// A product file.
 pub(crate) struct File {
@@ -28,6 +29,8 @@ pub(crate) struct File {
     pub(crate) paths: Vec<Vec<String>>,
     /// Other texts that concern the kernel.
     pub(crate) said: CodeTexts,
+    /// Texts for people, in their order.
+    pub(crate) messages: Vec<(MessageKind, String)>,
 }
 
 /// The product files of one crate, its root first.
@@ -55,12 +58,12 @@ fn read_all() -> Vec<Crate> {
             if source.starts_with("tests") || !["lib", "bin"].contains(&kind) {
                 continue;
             }
-            // A crate that is both has its modules in the library.
-            let files = walk(source);
-            let longest: &mut Vec<File> = found.entry(name.to_owned()).or_default();
-            if files.len() > longest.len() {
-                *longest = files;
-            }
+            // A library comes before the program beside it, which has modules of its own.
+            let name = match found.contains_key(name) {
+                true => format!("{name} (program)"),
+                false => name.to_owned(),
+            };
+            found.insert(name, walk(source));
         }
     }
     let krate = |(name, files)| Crate { name, files };
@@ -92,6 +95,7 @@ fn read(path: &Path, folder: &Path, module: Vec<String>, files: &mut Vec<File>) 
         imports: cycles::imports(&items),
         paths: cycles::paths(&items),
         said: privileged::said(&items),
+        messages: messages::of(&items),
     });
     for (name, path, folder) in children {
         let module = [&module[..], &[name]].concat();

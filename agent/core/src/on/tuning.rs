@@ -1,4 +1,4 @@
-//! Applies changed settings while the core runs. The driver decides which may change, and when.
+//! Applies changed settings while the core runs. The agent, which drives the core, decides which may change, and when.
 //!
 //! Work in progress keeps its settings, except that a wait is shortened to the new limit.
 

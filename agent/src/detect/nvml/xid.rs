@@ -1,5 +1,5 @@
-//! XIDs: error events of the driver about a GPU. A thread of its own waits for them, because the call blocks;
-//! it counts them by GPU and logs each.
+//! Listens for XIDs, the errors of a GPU that NVIDIA's driver reports. A thread of its own waits for them, because the
+//! call blocks; it counts them by GPU and logs each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
             loop {
                 let began = Instant::now();
                 if let Err(why) = listen_once(library.as_deref(), &counts) {
-                    debug!("XIDs are not heard now: {why}");
+                    debug!("XIDs cannot be received now: {why}");
                 }
                 std::thread::sleep(LISTEN_INTERVAL.saturating_sub(began.elapsed()));
             }
@@ -120,11 +120,11 @@ fn note(uuid: &str, xid: u64, xids: &Xids) {
     xids.count(uuid, xid);
     let (action, name) = of_xid(xid);
     if action == XidAction::BlameStep {
-        warn!(gpu = uuid, xid, "an XID that programs cause: {name}");
+        warn!(gpu = uuid, xid, "XID caused by a program: {name}");
     } else {
         warn!(
             gpu = uuid,
-            xid, "an XID: {name}; the host's kernel log says more"
+            xid, "XID: {name}; the host's kernel log says more"
         );
     }
 }

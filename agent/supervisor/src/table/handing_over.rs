@@ -1,5 +1,5 @@
-//! Passes the table's state to the next program in the same process, in addition to the spool, and restores
-//! it there.
+//! Upgrade in place: passes the state of all attempts from the running program to the new one, which replaces it in the
+//! same process, and restores it there. The spool on disk has the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
