@@ -320,6 +320,40 @@ fn every_page_with_commands_and_what_they_print_is_run() {
     }
 }
 
+/// Returns the arguments of a command of ours with `--help` behind its flags, if a line is one.
+fn asking_for_help(line: &str) -> Option<(&str, Vec<&str>)> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("$ ").unwrap_or(line);
+    let command = line.split(" #").next()?.trim_end_matches(['&', ' ']);
+    let mut words = command.split_whitespace();
+    let program = words
+        .next()
+        .filter(|it| *it == "sluice" || it.starts_with("sluice-"))?;
+    let words = words.take_while(|it| *it != "--");
+    Some((program, words.chain(["--help"]).collect()))
+}
+
+#[test]
+fn commands_in_blocks_that_are_not_run_are_commands() {
+    let mut checked = 0;
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        for block in text.split("```sh not run: ").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            for (program, words) in block.lines().skip(1).filter_map(asking_for_help) {
+                let mut command = Command::new(binaries().join(program));
+                let output = command.args(&words).stdin(Stdio::null()).output().unwrap();
+                assert!(
+                    output.status.success(),
+                    "{page}: {program} {words:?}: {output:?}"
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 15, "the search is broken: {checked} commands");
+}
+
 #[test]
 fn applying_the_examples_again_changes_nothing() {
     for example in ["four-pools", "mixed-pool"] {
