@@ -39,7 +39,7 @@ use crate::preemption::candidates::{Candidate, PreemptionRule, candidates};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
-use crate::preemption::stability::would_be_taken_back_by;
+use crate::preemption::stability::{own_victims_would_reclaim, would_be_taken_back_by};
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
 /// The runs that a request would preempt, and where it would then run.
@@ -93,14 +93,37 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
         // Most requests of a long queue end here: no run could help.
         return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
     }
+    let found = outcome_of(in_pool, &candidates);
+    let PreemptionOutcome::Preempt(plan) = &found else {
+        return found;
+    };
+    if !own_victims_would_reclaim(in_pool, plan) {
+        return found;
+    }
+    // Own victims would only pass the preemption on: rather preempt the one run that is enough.
+    let foreign = candidates.into_iter();
+    let foreign = foreign.filter(|candidate| candidate.rule != PreemptionRule::Own);
+    let foreign: Vec<Candidate<'_>> = foreign.collect();
+    match outcome_of(in_pool, &foreign) {
+        PreemptionOutcome::Preempt(plan) if plan.victims.len() == 1 => {
+            PreemptionOutcome::Preempt(plan)
+        }
+        PreemptionOutcome::Preempt(_)
+        | PreemptionOutcome::AwaitRelease(_)
+        | PreemptionOutcome::Impossible(_) => found,
+    }
+}
+
+/// The first outcome other than impossible on the platforms of the request.
+fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &[Candidate<'a>]) -> PreemptionOutcome {
     let mut platforms_of = in_pool.each_platform();
     let first = platforms_of
         .next()
-        .map(|in_pool| outcome_on_platform(in_pool, &candidates));
+        .map(|in_pool| outcome_on_platform(in_pool, candidates));
     let mut outcome = first.unwrap_or(PreemptionOutcome::Impossible(NoPreemption::NotEnough));
     for in_pool in platforms_of {
         if let PreemptionOutcome::Impossible(why) = outcome {
-            outcome = match outcome_on_platform(in_pool, &candidates) {
+            outcome = match outcome_on_platform(in_pool, candidates) {
                 PreemptionOutcome::Impossible(_) => PreemptionOutcome::Impossible(why),
                 found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
                     found
@@ -187,8 +210,7 @@ fn outcome_beside<'a>(
             NoPreemption::NotEnough
         });
     };
-    let may_be_reclaimed = !in_pool.is_in_share() || in_pool.borrows_from_gpus_of(&offer.hosts);
-    if !offer.taken.is_empty() && may_be_reclaimed && offer.would_be_taken_back(&what_if, index) {
+    if !offer.taken.is_empty() && offer.would_be_taken_back(&what_if, index) {
         match cheapest(&what_if, &index.of_lasting()) {
             Some(dearer) => offer = dearer,
             None => return PreemptionOutcome::Impossible(NoPreemption::WouldBeReclaimed),

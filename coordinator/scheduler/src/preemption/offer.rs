@@ -45,6 +45,10 @@ impl<'a, 'c> Offer<'a, 'c> {
         what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
     ) -> bool {
+        let in_pool = index.in_pool;
+        if in_pool.is_in_share() && !in_pool.borrows_from_gpus_of(&self.hosts) {
+            return false;
+        }
         let mut what_if = what_if.clone();
         for candidate in &self.taken {
             what_if.remove(candidate.id, candidate.run);

@@ -8,7 +8,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
 
 use crate::model::account::Account;
 use crate::model::queue_order;
-use crate::model::request::Request;
+use crate::model::request::{Request, Run};
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::Plan;
@@ -113,4 +113,30 @@ pub(super) fn would_be_taken_back_by(
             .any(|host| fits(core::slice::from_ref(host))),
         _ => fits(&nomination.hosts),
     }
+}
+
+/// Whether one of the request's own victims would be inside its reserved share again once the request runs: it would
+/// then reclaim from others what it lost.
+pub(super) fn own_victims_would_reclaim(in_pool: RequestInPool<'_>, plan: &Plan) -> bool {
+    let RequestInPool {
+        scheduler,
+        pool,
+        account,
+        request,
+        ..
+    } = in_pool;
+    let victims = plan.victims.iter().filter_map(|id| scheduler.run(id));
+    let own = victims.filter(|run| run.request.subject == request.subject);
+    let own: Vec<&Run> = own.collect();
+    let mut used = account.used.clone();
+    own.iter().for_each(|run| used.subtract(run.demand()));
+    used.add(&request.demand);
+    let mut again = own.iter().map(|run| &run.request);
+    again.any(|again| {
+        let is_metered = again
+            .demand
+            .iter()
+            .any(|(key, _)| pool.counts_in_share(account, key.as_str()));
+        is_metered && queue_order::fits_share(pool, account, again, &used)
+    })
 }

@@ -587,3 +587,22 @@ fn a_head_that_is_a_gang_does_not_move_to_the_place_that_it_has() {
     assert_eq!(running(&harness), [long, behind], "{}", harness.history);
     assert!(harness.scheduler.nomination(&head).is_some());
 }
+
+/// The subject's own run went first, was inside its share again and preempted a borrower: two preemptions, where the
+/// borrower alone would have been enough.
+#[test]
+fn an_own_run_that_would_reclaim_at_once_stays_where_a_borrower_is_enough() {
+    let mut harness = harness(&[], &[3], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    let own = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
+    let older = submit(&mut harness, &submission("b", &[(GPU, 1)], true));
+    let younger = submit(&mut harness, &submission("b", &[(GPU, 1)], true));
+    let waiter = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    assert_eq!(running(&harness), [own.clone(), older, waiter.clone()]);
+    assert!(!harness.history.contains(&format!("{own:?}, number: 2")));
+    // With its share full, only its own run gives way.
+    let second = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
+    assert!(running(&harness).contains(&second) && !running(&harness).contains(&own));
+    assert!(!running(&harness).contains(&younger));
+}

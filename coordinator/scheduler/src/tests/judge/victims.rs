@@ -65,6 +65,7 @@ impl Judge {
                 ..preemption
             })?;
         }
+        self.own_victims_pass_nothing_on(preemption)?;
         self.the_head_is_nominated(ask, &nomination.pool)?;
         self.nobody_ahead_could_start_or_preempt(preemption)
     }
@@ -109,6 +110,55 @@ impl Judge {
         });
         rule("no_start_is_taken_back_at_once", back.is_none(), || {
             format!("{} would give {back:?} back to {head}", ask.step)
+        })
+    }
+
+    /// "Own victims go only if that does not make one of them preempt a run which alone would have been enough": one that
+    /// is in share again once the waiter runs would.
+    fn own_victims_pass_nothing_on(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
+        let JudgedPreemption {
+            ask, pool, victims, ..
+        } = preemption;
+        let own = victims.iter().map(|id| &self.runs[id].ask);
+        let own = own.filter(|other| other.subject == ask.subject);
+        let again = own.filter(|other| {
+            let mut with_waiter = (*other).clone();
+            with_waiter.each = plus(other.total(), ask.total());
+            with_waiter.nodes = 1;
+            let mut keys = self.metered(pool).filter(|key| other.total()[*key] > 0);
+            let policy = self.policy(pool, &other.subject);
+            let counts =
+                keys.any(|key| policy.is_some_and(|policy| policy.reserved(key).is_some()));
+            (0..7)
+                .filter(|key| other.total()[*key] == 0)
+                .for_each(|key| with_waiter.each[key] = 0);
+            counts && self.is_in_share_without(pool, &with_waiter, victims)
+        });
+        if again.count() == 0 {
+            return Ok(());
+        }
+        let foreign = self.runs_of(pool).filter(|(_, run)| {
+            run.ask.subject != ask.subject
+                && run.ask.preemptible
+                && !run.stopping
+                && !self.is_resuming(run)
+        });
+        let mut foreign = foreign.map(|(id, _)| RemovedRuns::from([id.clone()]));
+        let enough = foreign.find(|one| {
+            let mut choices = self.choices(pool, ask).into_iter();
+            choices.any(|hosts| {
+                let alone = JudgedPreemption {
+                    hosts: &hosts,
+                    victims: one,
+                    awaits: one,
+                    keeps: Judge::promised,
+                    ..preemption
+                };
+                self.is_lawful(alone).is_ok()
+            })
+        });
+        rule("own_victims_pass_nothing_on", enough.is_none(), || {
+            format!("{} takes {victims:?}, and {enough:?} is enough", ask.step)
         })
     }
 
