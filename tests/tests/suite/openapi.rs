@@ -179,7 +179,7 @@ fn every_example_of_the_page_works() {
             "sh" => said.push_str(&ok(&shell(text).output().unwrap())),
             "sh follow" => said.push_str(&first_event(shell(text))),
             // It takes address and token from the context file of whoever reads.
-            "sh installed" => {}
+            _ if kind.starts_with("sh not run: ") => {}
             _ => panic!("nobody runs this block: {kind}\n{text}"),
         }
     }
