@@ -69,7 +69,7 @@ fn pieces(page: &str) -> Vec<Piece> {
 /// The files of the trial that a block starts, if it starts one.
 fn trial(block: &str) -> Option<Vec<PathBuf>> {
     let line = block.strip_suffix('\n')?;
-    if line == "packaging/dev.sh" {
+    if line == "packaging/dev.sh" || line == "sluice dev" {
         return Some(Vec::new());
     }
     let words = line.strip_prefix("sluice dev ")?.split(' ');
@@ -291,6 +291,11 @@ fn the_pages_on_joining_and_operations_show_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_steps_shows_what_is_printed() {
+    assert!(run("docs/steps.md") >= 5);
+}
+
+#[test]
 fn the_examples_of_policies_show_what_is_printed() {
     assert!(run("docs/policies.md") > 30);
 }
@@ -351,7 +356,7 @@ fn commands_in_blocks_that_are_not_run_are_commands() {
             }
         }
     }
-    assert!(checked > 15, "the search is broken: {checked} commands");
+    assert!(checked > 10, "the search is broken: {checked} commands");
 }
 
 #[test]
