@@ -26,7 +26,7 @@ pub enum CodecError {
         reason: String,
     },
     /// The received bytes exceed the limit for a message.
-    #[error("{bytes} bytes were received for one message: the most is {max}")]
+    #[error("{bytes} bytes were received for one message: the maximum is {max}")]
     BodyTooLarge {
         /// Number of bytes received.
         bytes: usize,
@@ -34,7 +34,7 @@ pub enum CodecError {
         max: usize,
     },
     /// A frame announces a body above the limit. The stream cannot be read any further.
-    #[error("a frame of {announced} bytes is announced: the most is {max}")]
+    #[error("a frame of {announced} bytes is announced: the maximum is {max}")]
     FrameTooLarge {
         /// Length in the frame's prefix.
         announced: u32,

@@ -139,7 +139,7 @@ pub enum ApiError {
         /// Known fields, as text.
         known: String,
     },
-    #[error("{count} steps in one batch: the most is {limit}, submit the rest in another")]
+    #[error("{count} steps in one batch: the maximum is {limit}, submit the rest in another")]
     TooManySteps { count: usize, limit: usize },
     #[error("there is no parameter `{name}`: {}", hint(nearest, known))]
     UnknownParameter {

@@ -93,7 +93,7 @@ pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u6
     let refused = |text: &str| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let why = match digits {
-            true => format!("is too large: the most is {}", u64::MAX),
+            true => format!("is too large: the maximum is {}", u64::MAX),
             false => "is not a whole number: write digits only".to_owned(),
         };
         invalid(name, format!("`{}` {why}", text.escape_debug()))

@@ -189,7 +189,7 @@ impl<'a> FuzzRun<'a> {
         if memory > bound {
             self.fail(
                 input,
-                &format!("it took {memory} bytes of memory, the most is {bound}"),
+                &format!("it took {memory} bytes of memory, the maximum is {bound}"),
             );
         }
         if time > LONGEST {

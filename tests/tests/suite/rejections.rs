@@ -68,7 +68,7 @@ fn steps_that_rules_turn_down_are_told_the_code_the_numbers_and_the_way_out() {
         (
             &json!("merge_too_large"),
             &json!(
-                "pool `padded`: with what templates add, its command and environment take 1060010 bytes, and the most is \
+                "pool `padded`: with what templates add, its command and environment take 1060010 bytes, and the maximum is \
                  1048576"
             )
         )

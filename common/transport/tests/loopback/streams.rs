@@ -109,7 +109,7 @@ async fn an_unlawful_length_is_refused_at_once() {
     let error = soon(reader.next::<u32>()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a frame of 4194305 bytes is announced: the most is 4194304"
+        "a frame of 4194305 bytes is announced: the maximum is 4194304"
     );
 }
 

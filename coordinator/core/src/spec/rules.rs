@@ -39,7 +39,10 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
 /// Checks that each validation is named once, and that there are not too many for one submit.
 pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
     if names.len() > MAX_VALIDATIONS {
-        let why = format!("{} documents: the most is {MAX_VALIDATIONS}", names.len());
+        let why = format!(
+            "{} documents: the maximum is {MAX_VALIDATIONS}",
+            names.len()
+        );
         return Err(invalid("validations", ErrorCode::InvalidName, &why));
     }
     let mut seen = BTreeSet::new();

@@ -202,7 +202,7 @@ pub(crate) fn too_large(merged: &MergedTemplate, spec: &StepSpec) -> Option<Temp
         code: ReasonCode::MergeTooLarge,
         field: String::from("command"),
         message: format!(
-            "with what templates add, its command and environment take {bytes} bytes, and the most is {MAX_SPEC_BYTES}"
+            "with what templates add, its command and environment take {bytes} bytes, and the maximum is {MAX_SPEC_BYTES}"
         ),
     })
 }

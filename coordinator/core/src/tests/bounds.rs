@@ -62,7 +62,7 @@ fn who_queues_without_end_is_refused_and_nobody_else() {
     let message = refused.as_ref().unwrap_err().to_string();
     assert_eq!(
         message,
-        "`greedy` has 3 steps that wait or run, this would add 1, and the most is 3: cancel some or wait until some have \
+        "`greedy` has 3 steps that wait or run, this would add 1, and the maximum is 3: cancel some or wait until some have \
          ended, or have the operator of the coordinator raise `max_queued_steps`"
     );
     assert_eq!(full(refused), (QueueBound::Steps, 3, 1, 3));

@@ -254,7 +254,7 @@ pub enum Refusal {
     TooManyJoinTokens { limit: usize },
     /// The node would have too many labels.
     #[error(
-        "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"
+        "node `{node}` would have {count} labels that an admin set: the maximum is {limit}, remove some"
     )]
     TooManyLabels {
         node: NodeName,

@@ -137,7 +137,10 @@ fn parameters_that_are_not_or_cannot_be_are_named() {
     for (offset, expected) in [
         ("-1", "`-1` is not a whole number"),
         ("1e3", "`1e3` is not a whole number"),
-        ("18446744073709551616", "the most is 18446744073709551615"),
+        (
+            "18446744073709551616",
+            "the maximum is 18446744073709551615",
+        ),
     ] {
         let (_, error) = harness.get(&format!("/v1/steps/a/logs?offset={offset}"));
         let message = error["error"]["message"].as_str().unwrap();

@@ -43,7 +43,7 @@ pub(super) fn queue_full(full: &QueueFull) -> String {
         QueueBound::Bytes => format!("steps that wait or run of {has} in all"),
     };
     format!(
-        "`{subject}` has {has}, this would add {asked}, and the most is {limit}: cancel some or wait until some have \
+        "`{subject}` has {has}, this would add {asked}, and the maximum is {limit}: cancel some or wait until some have \
          ended, or have the operator of the coordinator raise `{}`",
         bound.key()
     )
