@@ -129,7 +129,7 @@ fn key(terms: &KeyUsageView, subject: &str) -> String {
 fn promised(lines: &mut Lines, promise: &NominationView) {
     let nodes: Vec<String> = promise.nodes.iter().map(|node| safe(node)).collect();
     let how = match promise.firm {
-        true => "kept for it alone",
+        true => "reserved for it",
         false => "preemptible steps may be started around it meanwhile",
     };
     lines.put(2, format!("nominated for {}: {how}", nodes.join(", ")));

@@ -41,7 +41,7 @@ impl RuleBreach {
             }
             RuleBreach::NotPinned => {
                 let message = format!(
-                    "it is to have processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
+                    "it asks for processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
                      some may not be able to give them: take another pool, or write `require: [cpuset]` for this one"
                 );
                 Reason::new(code, message)
