@@ -11,11 +11,10 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::ops::Bound;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
-use sluice_common::time::{Span, Time};
+use sluice_common::time::Time;
 
 use crate::model::nomination::Nomination;
 use crate::model::pool::Pool;
@@ -90,29 +89,9 @@ impl Scheduler {
     /// there, or no run is protected.
     pub fn protected_until(&self, name: &PoolName, now: Time) -> Option<Time> {
         let pool = self.pools.get(name).filter(|pool| pool.waiting() > 0)?;
-        let mut evicted = pool.evicted.range((Bound::Excluded(now), Bound::Unbounded));
-        let evicted = evicted.next().map(|(until, _)| *until);
-        let started = pool.min_runtime_ends(now);
-        started.into_iter().chain(evicted).min()
+        pool.next_protection_end(now)
     }
-}
 
-impl Pool {
-    fn min_runtime_ends(&self, now: Time) -> Option<Time> {
-        let spare = self.terms().min_runtime;
-        if spare == Span::ZERO {
-            return None;
-        }
-        let over = now.unix_millis().checked_sub(spare.millis());
-        let over = over.map_or(Bound::Unbounded, |millis| {
-            Bound::Excluded(Time::from_unix_millis(millis))
-        });
-        let (start_time, _) = self.by_start.range((over, Bound::Unbounded)).next()?;
-        Some(*start_time + spare)
-    }
-}
-
-impl Scheduler {
     /// The next decision in a pool; `None` if all requests must wait.
     pub fn next_decision(&self, name: &PoolName, now: Time) -> Option<Decision> {
         let pool = self.pools.get(name)?;

@@ -246,6 +246,12 @@ impl Pool {
         self.is_metered(key) && account.reserved(key).is_some()
     }
 
+    /// Whether a request asks for anything that counts in the reserved share of a subject.
+    pub(crate) fn asks_for_what_counts(&self, account: &Account, request: &Request) -> bool {
+        let mut keys = request.demand.iter().map(|(key, _)| key.as_str());
+        keys.any(|key| self.counts_in_share(account, key))
+    }
+
     /// Whether a subject holds more than its reserved share of any resource.
     pub(crate) fn holds_excess(&self, account: &Account) -> bool {
         self.excess(account).next().is_some()

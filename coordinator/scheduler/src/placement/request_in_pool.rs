@@ -69,8 +69,13 @@ impl<'a> RequestInPool<'a> {
     /// Whether the request preempts other subjects by priority and not by reclaim: it must borrow, or asks for nothing
     /// that counts in its share.
     pub(crate) fn preempts_by_priority(&self) -> bool {
-        let mut keys = self.metered().map(|(key, _)| key);
-        !keys.any(|key| self.account.reserved(key).is_some()) || !self.is_in_share()
+        let Self {
+            pool,
+            account,
+            request,
+            ..
+        } = self;
+        !pool.asks_for_what_counts(account, request) || !self.is_in_share()
     }
 
     /// The metered resources of its demand, with the amount asked.
@@ -83,12 +88,16 @@ impl<'a> RequestInPool<'a> {
 
     /// Whether the request may borrow what it asks for from the GPUs of a host, or need not.
     pub(crate) fn may_borrow_on(&self, node: &NodeName) -> bool {
-        if self.request.preemptible || self.pool.terms().open_gpu_hosts {
-            return true;
-        }
-        let host = self.pool.hosts().get(node);
-        host.is_none_or(|host| {
-            self.pool.borrowed_from_gpus(host, self.request.each) == HostResources::default()
+        let is_free = self.request.preemptible || self.pool.terms().open_gpu_hosts;
+        is_free || !self.borrows_from_gpus_of(core::slice::from_ref(node))
+    }
+
+    /// Whether the request would borrow from the GPUs of one of these hosts.
+    pub(crate) fn borrows_from_gpus_of(&self, hosts: &[NodeName]) -> bool {
+        let mut hosts = hosts.iter().filter_map(|node| self.pool.hosts().get(node));
+        hosts.any(|host| {
+            let borrowed = self.pool.borrowed_from_gpus(host, self.request.each);
+            borrowed != HostResources::default()
         })
     }
 

@@ -239,14 +239,15 @@ fn protection(
 
 /// Protection of a run from a request that could preempt it only by priority.
 fn protected_from_priority(in_pool: RequestInPool<'_>, run: &Run, now: Time) -> Option<Protected> {
-    if !in_pool.preempts_by_priority() {
-        return None;
-    }
-    if in_pool.pool.terms().no_priority_preemption {
-        return Some(Protected::PriorityOff);
-    }
-    let until = run.start_times().protected_until;
-    until.filter(|until| now < *until).map(Protected::Evicted)
+    let protection = match in_pool.pool.terms().no_priority_preemption {
+        true => Some(Protected::PriorityOff),
+        false => {
+            let until = run.start_times().protected_until;
+            until.filter(|until| now < *until).map(Protected::Evicted)
+        }
+    };
+    // Counting the share is dear, and most runs have no such protection.
+    protection.filter(|_| in_pool.preempts_by_priority())
 }
 
 /// Until when `min_runtime` protects a run; `None` if it does not.

@@ -70,22 +70,23 @@ pub(crate) fn await_ends(
         return None;
     }
     let mut what_if = WhatIf::new(in_pool, reservations);
-    let mut ends = AwaitedEnds {
-        hosts: Vec::new(),
-        awaits: BTreeSet::new(),
-        units: AwaitedResources::default(),
-    };
-    while ends.hosts.len() < in_pool.request.hosts as usize {
-        let next = search.nearest_host(&what_if, &ends.hosts)?;
-        for (id, run) in &next.runs {
+    let (mut hosts, mut awaits) = (Vec::new(), BTreeSet::new());
+    while hosts.len() < in_pool.request.hosts as usize {
+        let next = search.nearest_host(&what_if, &hosts)?;
+        for (id, run) in next.runs {
             what_if.remove(id, run);
+            awaits.insert(id.clone());
         }
-        ends.awaits
-            .extend(next.runs.iter().map(|(id, _)| (*id).clone()));
-        ends.hosts.push(next.host);
+        hosts.push(next.host);
     }
-    ends.units = awaited_resources(in_pool, reservations, &ends.hosts, &ends.awaits);
-    Some(ends).filter(|ends| less_than.is_none_or(|most| ends.units < most))
+    let units = awaited_resources(in_pool, reservations, &hosts, &awaits);
+    less_than
+        .is_none_or(|most| units < most)
+        .then_some(AwaitedEnds {
+            hosts,
+            awaits,
+            units,
+        })
 }
 
 /// The resources that runs must free before a request starts on `hosts`. Two places are compared by this number alone,

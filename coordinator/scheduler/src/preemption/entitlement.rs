@@ -14,7 +14,6 @@ use crate::model::account::Account;
 use crate::model::host::Host;
 use crate::model::queue_order;
 use crate::model::request::Run;
-use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::Protected;
 
@@ -80,16 +79,6 @@ impl RequestInPool<'_> {
             true => Protected::Priority(priority),
             false if hosts().any(Host::has_gpus) => Protected::Entitled,
             false => Protected::InShare,
-        })
-    }
-
-    /// Whether the request would borrow from the GPUs of one of these hosts. A request inside its share could then be
-    /// preempted by requests inside theirs.
-    pub(crate) fn borrows_from_gpus_of(&self, hosts: &[NodeName]) -> bool {
-        let mut hosts = hosts.iter().filter_map(|node| self.pool.hosts().get(node));
-        hosts.any(|host| {
-            let borrowed = self.pool.borrowed_from_gpus(host, self.request.each);
-            borrowed != HostResources::default()
         })
     }
 

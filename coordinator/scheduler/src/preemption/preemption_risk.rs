@@ -98,19 +98,15 @@ impl Scheduler {
         let accounts = accounts.filter(|(_, account)| !account.runs.is_empty());
         let mut held = BTreeSet::new();
         for (pool, (owner, account)) in accounts.filter_map(|it| Some((pool?, it))) {
-            for key in counted_excess(pool, account) {
+            let borrowed = self.keys_borrowed_from_gpus(pool, account);
+            let counted = counted_excess(pool, account).cloned();
+            for key in counted.chain(borrowed) {
+                let could = |policy: &PolicySpec| match pool.is_metered(key.as_str()) {
+                    true => could_preempt(policy, account, &key),
+                    false => reclaims_from_gpus(policy, account),
+                };
                 let preemptors = preemptors(pool, owner, about);
-                let preemptors =
-                    preemptors.filter(|(_, policy)| could_preempt(policy, account, key));
-                held.extend(
-                    preemptors
-                        .map(|(preemptor, _)| (owner.clone(), key.clone(), preemptor.clone())),
-                );
-            }
-            for key in self.keys_borrowed_from_gpus(pool, account) {
-                let preemptors = preemptors(pool, owner, about);
-                let preemptors =
-                    preemptors.filter(|(_, policy)| reclaims_from_gpus(policy, account));
+                let preemptors = preemptors.filter(|(_, policy)| could(policy));
                 held.extend(
                     preemptors
                         .map(|(preemptor, _)| (owner.clone(), key.clone(), preemptor.clone())),

@@ -19,9 +19,7 @@ impl<'a> WhatIf<'a> {
     /// Whether another request could take nothing back from this one: it asks for nothing that counts in shares, and
     /// its priority is not higher.
     fn reclaims_nothing(&self, account: &Account, other: &Request) -> bool {
-        let pool = self.in_pool.pool;
-        let mut keys = other.demand.iter().map(|(key, _)| key.as_str());
-        let counts = keys.any(|key| pool.counts_in_share(account, key));
+        let counts = self.in_pool.pool.asks_for_what_counts(account, other);
         !counts && account.priority() <= self.in_pool.account.priority()
     }
 
@@ -133,10 +131,7 @@ pub(super) fn own_victims_would_reclaim(in_pool: RequestInPool<'_>, plan: &Plan)
     used.add(&request.demand);
     let mut again = own.iter().map(|run| &run.request);
     again.any(|again| {
-        let is_metered = again
-            .demand
-            .iter()
-            .any(|(key, _)| pool.counts_in_share(account, key.as_str()));
-        is_metered && queue_order::fits_share(pool, account, again, &used)
+        let counts = pool.asks_for_what_counts(account, again);
+        counts && queue_order::fits_share(pool, account, again, &used)
     })
 }

@@ -2,10 +2,11 @@
 //! is free. Updated with each run and host.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use core::ops::Bound;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::AttemptId;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 
 use crate::model::eviction::StartTimes;
 use crate::model::host::Host;
@@ -52,6 +53,26 @@ impl Pool {
         if let Some(until) = times.protected_until {
             remove(&mut self.evicted, until, attempt);
         }
+    }
+
+    /// When the protection of the next run ends, by `min_runtime` or after an eviction.
+    pub(crate) fn next_protection_end(&self, now: Time) -> Option<Time> {
+        let mut evicted = self.evicted.range((Bound::Excluded(now), Bound::Unbounded));
+        let evicted = evicted.next().map(|(until, _)| *until);
+        self.min_runtime_ends(now).into_iter().chain(evicted).min()
+    }
+
+    fn min_runtime_ends(&self, now: Time) -> Option<Time> {
+        let spare = self.terms.min_runtime;
+        if spare == Span::ZERO {
+            return None;
+        }
+        let over = now.unix_millis().checked_sub(spare.millis());
+        let over = over.map_or(Bound::Unbounded, |millis| {
+            Bound::Excluded(Time::from_unix_millis(millis))
+        });
+        let (start_time, _) = self.by_start.range((over, Bound::Unbounded)).next()?;
+        Some(*start_time + spare)
     }
 
     pub(super) fn count_host(&mut self, host: &Host) {

@@ -24,6 +24,14 @@ pub(super) struct JudgedPreemption<'a> {
     pub(super) keeps: ReservationsOf,
 }
 
+impl JudgedPreemption<'_> {
+    /// The runs that are being released anyhow, and these victims.
+    fn gone_with(&self, counted: &RemovedRuns) -> RemovedRuns {
+        let anyhow = self.awaits.difference(self.victims);
+        anyhow.chain(counted).cloned().collect()
+    }
+}
+
 /// Reservations of others without some runs.
 pub(super) type ReservationsOf =
     fn(&Judge, &PoolName, &JudgedRequest, &RemovedRuns) -> JudgedReservations;
@@ -302,11 +310,10 @@ impl Judge {
             pool,
             hosts,
             awaits,
-            victims,
             keeps,
+            ..
         } = preemption;
-        let anyhow = awaits.difference(victims).chain(counted);
-        let anyhow: RemovedRuns = anyhow.cloned().collect();
+        let anyhow = preemption.gone_with(counted);
         // Resources of awaited runs go to their head first.
         let reservations = &keeps(self, pool, ask, awaits);
         let mut short: BTreeSet<usize> = self
@@ -520,12 +527,11 @@ impl Judge {
             pool,
             hosts,
             awaits,
-            victims,
             keeps,
+            ..
         } = preemption;
-        let counted = gone.intersection(victims);
-        let anyhow = awaits.difference(victims).chain(counted);
-        let anyhow: RemovedRuns = anyhow.cloned().collect();
+        let counted = gone.intersection(preemption.victims).cloned().collect();
+        let anyhow = preemption.gone_with(&counted);
         let reservations = &keeps(self, pool, ask, awaits);
         let run = &self.runs[id];
         let hosts = hosts.iter().filter(|node| run.holding.contains(*node));
