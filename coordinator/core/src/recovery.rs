@@ -184,7 +184,7 @@ pub(crate) fn follow_suspension(
 fn follow_resumption(ctx: &mut Context, node: &NodeName, id: &AttemptId, gpus: &[String]) {
     let free = gpus.iter().all(|gpu| !ctx.state().is_granted(node, gpu));
     if !free {
-        return stop_attempt(ctx, id, StopReason::Superseded, None);
+        return stop_attempt(ctx, id, StopReason::Superseded);
     }
     ctx.record(Record::Resuming {
         attempt: id.clone(),

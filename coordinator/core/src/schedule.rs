@@ -6,10 +6,11 @@ use core::ops::RangeInclusive;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::wire::StopReason;
 use sluice_scheduler::{Decision, HostResources};
 
 use crate::attempts::gpu_assignment::place;
-use crate::attempts::orders::{preempt_attempt, send_assignment};
+use crate::attempts::orders::{send_assignment, stop_as};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::Context;
 use crate::input::TimerKey;
@@ -58,7 +59,14 @@ fn make(ctx: &mut Context, next: Decision) {
                 // The attempt holds its resources until its hosts report that it is gone or frozen.
                 match frozen.contains(&victim) {
                     true => suspend_attempt(ctx, &victim, Some(by.clone())),
-                    false => preempt_attempt(ctx, &victim, by.clone(), evicted.contains(&victim)),
+                    false => stop_as(
+                        ctx,
+                        record::Stopping {
+                            by: Some(by.clone()),
+                            by_priority: evicted.contains(&victim),
+                            ..record::Stopping::because(victim, StopReason::Preempted)
+                        },
+                    ),
                 }
             }
         }

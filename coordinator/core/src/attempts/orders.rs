@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;
 use sluice_common::wire::{Gang, StopReason, ToNode};
 
@@ -40,35 +40,16 @@ pub(crate) fn send_stop(
     ctx.send(node, order);
 }
 
-/// Records that an attempt is being stopped and tells every host on which it has not ended.
-pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopReason, by: Option<StepId>) {
-    stop_attempt_within(ctx, id, why, by, None);
+/// Records that an attempt is being stopped, for no other step, and tells every host on which it has not ended.
+pub(crate) fn stop_attempt(ctx: &mut Context, id: &AttemptId, why: StopReason) {
+    stop_as(ctx, record::Stopping::because(id.clone(), why));
 }
 
-/// Records that an attempt is preempted for another step and tells every host on which it has not ended.
-pub(crate) fn preempt_attempt(ctx: &mut Context, id: &AttemptId, by: StepId, by_priority: bool) {
-    ctx.record(Record::Stopping(record::Stopping {
-        by: Some(by),
-        by_priority,
-        ..record::Stopping::because(id.clone(), StopReason::Preempted)
-    }));
-    send_stops(ctx, id, StopReason::Preempted, None);
-}
-
-/// Does the same with another grace, if that is the shorter one.
-pub(crate) fn stop_attempt_within(
-    ctx: &mut Context,
-    id: &AttemptId,
-    why: StopReason,
-    by: Option<StepId>,
-    grace: Option<Span>,
-) {
-    ctx.record(Record::Stopping(record::Stopping {
-        by,
-        grace,
-        ..record::Stopping::because(id.clone(), why)
-    }));
-    send_stops(ctx, id, why, None);
+/// Does the same with a stop of its own terms.
+pub(crate) fn stop_as(ctx: &mut Context, stopping: record::Stopping) {
+    let (id, why) = (stopping.attempt.clone(), stopping.why);
+    ctx.record(Record::Stopping(stopping));
+    send_stops(ctx, &id, why, None);
 }
 
 /// Tells every host on which an attempt has not ended to stop it, except the one that stopped it.

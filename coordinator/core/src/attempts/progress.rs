@@ -140,7 +140,7 @@ pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<Stop
     });
     if broken {
         let why = stopped.unwrap_or(StopReason::PeerEnded);
-        stop_attempt(ctx, id, why, None);
+        stop_attempt(ctx, id, why);
     }
 }
 

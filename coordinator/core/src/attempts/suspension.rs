@@ -21,7 +21,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::wire::{StopReason, SuspendFailure, ToNode};
 
-use crate::attempts::orders::stop_attempt;
+use crate::attempts::orders::stop_as;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::{Step, SuspensionPhase};
@@ -176,7 +176,13 @@ pub(crate) fn on_host_not_suspended(
         node: node.clone(),
         why,
     }));
-    stop_attempt(ctx, id, StopReason::NotSuspended, by);
+    stop_as(
+        ctx,
+        record::Stopping {
+            by,
+            ..record::Stopping::because(id.clone(), StopReason::NotSuspended)
+        },
+    );
 }
 
 /// Returns the suspension phase of an attempt that is not being stopped.

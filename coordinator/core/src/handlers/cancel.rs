@@ -7,7 +7,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
 use sluice_reasons::Cause;
 
-use crate::attempts::orders::stop_attempt_within;
+use crate::attempts::orders::stop_as;
 use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
@@ -78,5 +78,11 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
         | None => StopReason::Cancelled,
     };
     let attempt = step.attempt_id(attempt.number);
-    stop_attempt_within(ctx, &attempt, why, None, grace);
+    stop_as(
+        ctx,
+        record::Stopping {
+            grace,
+            ..record::Stopping::because(attempt, why)
+        },
+    );
 }

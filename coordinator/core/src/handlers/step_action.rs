@@ -50,7 +50,7 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
         StepState::Running => suspend_attempt(ctx, &attempt, None),
         // Starting it later loses nothing.
         StepState::Allocated | StepState::Starting => {
-            stop_attempt(ctx, &attempt, StopReason::Requeued, None);
+            stop_attempt(ctx, &attempt, StopReason::Requeued);
         }
         // The attempt is frozen after the resume.
         StepState::Resuming
@@ -99,6 +99,6 @@ pub(crate) fn restart_step(ctx: &mut Context, id: &StepId) {
     };
     let stays = step.live().is_some_and(|live| live.stopping.is_none());
     if let Some(attempt) = latest_id(step).filter(|_| stays) {
-        stop_attempt(ctx, &attempt, StopReason::Requeued, None);
+        stop_attempt(ctx, &attempt, StopReason::Requeued);
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn on_suspension_timer(ctx: &mut Context, id: &AttemptId) {
     let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
     match same.and_then(overdue_at) {
         Some(at) if at <= ctx.now() => {
-            stop_attempt(ctx, id, StopReason::SuspendedTooLong, None);
+            stop_attempt(ctx, id, StopReason::SuspendedTooLong);
         }
         Some(at) => ctx.set_timer(TimerKey::Suspension(id.clone()), at),
         None => {}

@@ -65,7 +65,7 @@ pub(crate) fn empty(ctx: &mut Context, name: &NodeName, all: bool) {
     let held = ctx.state().attempts_on(name).cloned();
     let stays: Vec<AttemptId> = held.filter(|id| may_stop(ctx, id, all)).collect();
     for attempt in stays {
-        stop_attempt(ctx, &attempt, StopReason::Drained, None);
+        stop_attempt(ctx, &attempt, StopReason::Drained);
     }
 }
 

@@ -144,7 +144,7 @@ fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
 fn end_earlier(ctx: &mut Context, id: &AttemptId) {
     let attempt = |ctx: &Context| ctx.state().step(&id.step)?.attempt(id.number).cloned();
     if attempt(ctx).is_some_and(|attempt| attempt.stopping.is_none()) {
-        stop_attempt(ctx, id, StopReason::Superseded, None);
+        stop_attempt(ctx, id, StopReason::Superseded);
     }
     let Some(attempt) = attempt(ctx) else { return };
     for part in attempt.unended() {
