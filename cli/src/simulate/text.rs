@@ -8,16 +8,22 @@ use crate::out::Out;
 use crate::render::table::{Cell, Column, Table};
 use crate::render::{age, safe};
 
-const COLUMNS: [Column; 8] = [
-    Column::new("SUBJECT", 9),
-    Column::new("JOBS", 8),
-    Column::new("AT ONCE", 5),
-    Column::new("P50", 7),
-    Column::new("P95", 7),
-    Column::new("P99", 7),
-    Column::new("LONGEST", 6),
-    Column::new("NEVER", 4),
-];
+const BY_SUBJECT: [Column; 8] = columns("SUBJECT");
+const BY_GPUS: [Column; 8] = columns("GPUS");
+
+/// The columns of waiting times, of which `first` names the groups of jobs.
+const fn columns(first: &'static str) -> [Column; 8] {
+    [
+        Column::new(first, 9),
+        Column::new("JOBS", 8),
+        Column::new("AT ONCE", 5),
+        Column::new("P50", 7),
+        Column::new("P95", 7),
+        Column::new("P99", 7),
+        Column::new("LONGEST", 6),
+        Column::new("NEVER", 4),
+    ]
+}
 
 /// Renders the whole report.
 pub(super) fn text(report: &Report, title: &str, out: Out) -> String {
@@ -31,7 +37,15 @@ pub(super) fn text(report: &Report, title: &str, out: Out) -> String {
     if rows.len() > 1 {
         rows.push(row("all", &report.waiting));
     }
-    text += &Table::new(&COLUMNS, out).whole(&rows);
+    text += &Table::new(&BY_SUBJECT, out).whole(&rows);
+    if report.waiting_by_gpus.len() > 1 {
+        let sizes = report.waiting_by_gpus.iter();
+        let rows: Vec<Vec<Cell>> = sizes
+            .map(|size| row(&format!("up to {}", size.gpus_at_most), &size.waiting))
+            .collect();
+        text += "\n";
+        text += &Table::new(&BY_GPUS, out).whole(&rows);
+    }
     for note in &report.notes {
         text += &format!("\n- {note}");
     }

@@ -24,7 +24,7 @@ mod trace_run;
 pub use csv_table::{CsvTable, Row, Unreadable};
 pub use driver::{Driver, JobRequest, Log};
 pub use plot::svg;
-pub use report::{ClusterFigures, Point, Report, Waiting};
+pub use report::{ClusterFigures, Point, Report, Waiting, WaitingOfSize};
 pub use shuffle::arrivals;
 pub use simulation::{HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};

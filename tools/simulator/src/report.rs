@@ -23,6 +23,8 @@ pub struct Report {
     /// Waiting times of all subjects together.
     pub waiting: Waiting,
     pub waiting_by_subject: BTreeMap<String, Waiting>,
+    /// Waiting times by the number of GPUs that jobs ask for, the smallest first.
+    pub waiting_by_gpus: Vec<WaitingOfSize>,
     pub preemptions: Preemptions,
     pub in_share: InShareFigures,
     /// Assumptions behind the figures.
@@ -76,6 +78,15 @@ pub struct Waiting {
     pub p95_s: f64,
     pub p99_s: f64,
     pub longest_s: f64,
+}
+
+/// Waiting times of the jobs that ask for similar numbers of GPUs: above one power of two, and up to the next.
+#[derive(Clone, Debug, Serialize)]
+pub struct WaitingOfSize {
+    /// The largest number of GPUs in the class; 0, or a power of two.
+    pub gpus_at_most: u64,
+    #[serde(flatten)]
+    pub waiting: Waiting,
 }
 
 /// Number and cost of preemptions.
@@ -136,6 +147,7 @@ impl Report {
             jobs: jobs(&came, log),
             waiting: waiting(came.iter().map(|(_, outcome)| *outcome)),
             waiting_by_subject: by_subject(&came),
+            waiting_by_gpus: by_gpus(&came),
             preemptions: preemptions(&came, granted),
             in_share: promises(came.iter().map(|(_, outcome)| *outcome)),
             allocation,
@@ -206,15 +218,35 @@ fn gpu_hours(samples: &[UsageSample], until: Time) -> f64 {
 }
 
 fn by_subject(came: &[(&JobRequest, &JobOutcome)]) -> BTreeMap<String, Waiting> {
-    let mut by_subject: BTreeMap<String, Vec<&JobOutcome>> = BTreeMap::new();
-    for (asked, outcome) in came {
-        let subject = asked.job.subject.to_string();
-        by_subject.entry(subject).or_default().push(outcome);
-    }
-    let waits = by_subject.into_iter();
+    let waits = grouped(came, |asked| asked.job.subject.to_string()).into_iter();
     waits
         .map(|(subject, outcomes)| (subject, waiting(outcomes.into_iter())))
         .collect()
+}
+
+fn by_gpus(came: &[(&JobRequest, &JobOutcome)]) -> Vec<WaitingOfSize> {
+    let class = |asked: &JobRequest| match asked.job.gpus {
+        0 => 0,
+        gpus => gpus.checked_next_power_of_two().unwrap_or(u64::MAX),
+    };
+    let waits = grouped(came, class).into_iter();
+    waits
+        .map(|(gpus_at_most, outcomes)| WaitingOfSize {
+            gpus_at_most,
+            waiting: waiting(outcomes.into_iter()),
+        })
+        .collect()
+}
+
+fn grouped<'a, K: Ord>(
+    came: &[(&JobRequest, &'a JobOutcome)],
+    key: impl Fn(&JobRequest) -> K,
+) -> BTreeMap<K, Vec<&'a JobOutcome>> {
+    let mut groups: BTreeMap<K, Vec<&JobOutcome>> = BTreeMap::new();
+    for (asked, outcome) in came {
+        groups.entry(key(asked)).or_default().push(outcome);
+    }
+    groups
 }
 
 fn waiting<'a>(outcomes: impl Iterator<Item = &'a JobOutcome>) -> Waiting {
@@ -298,6 +330,8 @@ fn seconds(span: Span) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use crate::trace::TraceJob;
+
     use super::*;
 
     fn level(at: u64, gpus: u64) -> UsageSample {
@@ -316,6 +350,34 @@ mod tests {
             assert_eq!(percentile(&spans, of_hundred), value);
         }
         assert_eq!(percentile(&[], 50), 0.0);
+    }
+
+    #[test]
+    fn jobs_are_grouped_by_the_next_power_of_two() {
+        let mut asked = Vec::new();
+        for gpus in [0, 1, 3, 4, 5, u64::MAX] {
+            asked.push(JobRequest {
+                job: TraceJob {
+                    at: Span::ZERO,
+                    lasts: None,
+                    subject: "s".parse().unwrap(),
+                    gpus,
+                    mcpu: 0,
+                    memory_mb: 0,
+                    platforms: Vec::new(),
+                },
+                nodes: 1,
+                gpus,
+                preemptible: true,
+            });
+        }
+        let outcome = JobOutcome::default();
+        let came: Vec<_> = asked.iter().map(|asked| (asked, &outcome)).collect();
+        let classes = by_gpus(&came).into_iter();
+        let classes: Vec<_> = classes
+            .map(|it| (it.gpus_at_most, it.waiting.jobs))
+            .collect();
+        assert_eq!(classes, [(0, 1), (1, 1), (4, 2), (8, 1), (u64::MAX, 1)]);
     }
 
     #[test]
