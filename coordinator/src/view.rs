@@ -9,7 +9,7 @@ mod template;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step};
+use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, State, Step};
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
@@ -245,28 +245,28 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         heard_at: core.heard_at(&node.name).map(timestamp),
         leaving: node.leaving,
         lacks: state.missing_capabilities(node),
-        unfit_gpus: unfit_gpus(node),
+        unfit_gpus: unfit_gpus(state, node),
         facts: node.as_host(&Labels::new()).facts_by_gpu(),
         platforms: platforms.map(ToString::to_string).collect(),
         labels_of_config: node.labels_overridden(),
     }
 }
 
-/// Lists the unfit GPUs that the node still has, by index, then those that are gone.
-fn unfit_gpus(node: &Node) -> Vec<UnfitGpuView> {
+/// Lists the unfit units that the node still has, by index, then those that are gone.
+fn unfit_gpus(state: &State, node: &Node) -> Vec<UnfitGpuView> {
+    let gpus = node.inventory.gpus.iter();
+    let index: BTreeMap<&String, u32> = gpus.map(|gpu| (&gpu.uuid, gpu.index)).collect();
     let named = node.gpu_cordons.keys().chain(node.gpus.faults.keys());
-    let named: BTreeSet<&String> = named.collect();
-    let index = |uuid: &str| {
-        let mut gpus = node.inventory.gpus.iter();
-        gpus.find(|gpu| gpu.uuid == uuid).map(|gpu| gpu.index)
-    };
-    let views = named.into_iter().filter_map(|uuid| {
+    let all: BTreeSet<&String> = named.chain(index.keys().copied()).collect();
+    let is_cut = |uuid: &str| index.keys().any(|unit| node.parent_of(unit) == Some(uuid));
+    let shown = all.into_iter().filter(|uuid| !is_cut(uuid));
+    let views = shown.filter_map(|uuid| {
         Some(UnfitGpuView {
-            index: index(uuid),
+            index: index.get(uuid).copied(),
             uuid: uuid.clone(),
-            cordon: node.gpu_cordons.get(uuid).map(|it| it.reason.clone()),
-            fault: node.gpus.faults.get(uuid).cloned(),
-            message: node.unfit(uuid)?,
+            cordon: node.cordon_of(uuid).map(|it| it.reason.clone()),
+            fault: node.fault_of(uuid).cloned(),
+            message: state.unfit(node, uuid)?,
         })
     });
     let mut views: Vec<UnfitGpuView> = views.collect();

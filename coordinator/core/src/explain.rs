@@ -141,7 +141,7 @@ pub(crate) fn wait_for(
             wanted: wanted(),
             unfit: closest.and_then(|(node, key, ..)| {
                 let node = ctx.state().node(node).filter(|_| key == GPU)?;
-                unfit(node)
+                unfit(ctx, node)
             }),
             closest: closest.map(Shortage::of),
             closed: closed(),
@@ -162,14 +162,14 @@ fn idle(ctx: &Context, node: &Node) -> Unschedulable {
             Some(_) => Unschedulable::Drained(reason),
         };
     }
-    match unfit(node).filter(|_| node.is_open()) {
+    match unfit(ctx, node).filter(|_| node.is_open()) {
         Some(unfit) => Unschedulable::ShortOfGpus(unfit),
         None => Unschedulable::State(node.state, node.unsupervised.clone()),
     }
 }
 
-fn unfit(node: &Node) -> Option<UnfitGpus> {
-    let gpus = node.unfit_gpus();
+fn unfit(ctx: &Context, node: &Node) -> Option<UnfitGpus> {
+    let gpus = ctx.state().unfit_gpus(node);
     let ((_, gpu), why) = gpus.first_key_value()?;
     Some(UnfitGpus {
         count: gpus.len() as u64,

@@ -111,7 +111,7 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     need(name, whole, || format!("{placement:?} for {request:?}"))?;
     let free = |uuid: &String| {
         let is_listed = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
-        is_listed && node.unfit(uuid).is_none() && !before.index().is_granted(&node.name, uuid)
+        is_listed && before.is_free(node, uuid)
     };
     need(name, distinct.into_iter().all(free), || {
         format!("{placement:?} is not free and fit")

@@ -14,6 +14,8 @@ mod rollback;
 use core::ops::Bound;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
@@ -21,7 +23,7 @@ use sluice_common::environment::Environment;
 use sluice_common::id::{
     AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, TemplateName, ValidationName,
 };
-use sluice_common::inventory::Capability;
+use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_scheduler::{Nomination, Scheduler};
@@ -286,6 +288,32 @@ impl State {
     /// Whether a GPU of a node is granted.
     pub fn is_granted(&self, node: &NodeName, gpu: &str) -> bool {
         self.index.is_granted(node, gpu)
+    }
+
+    /// Whether a unit of a node can be granted now, if the node takes work.
+    pub fn is_free(&self, node: &Node, unit: &str) -> bool {
+        node.is_fit(unit)
+            && !self.is_granted(&node.name, unit)
+            && self.index.blocker(node, unit).is_none()
+    }
+
+    /// The reason why a unit of a node is not granted, as text; `None` if it is fit.
+    pub fn unfit(&self, node: &Node, unit: &str) -> Option<String> {
+        node.unfit(unit).or_else(|| {
+            let (held, AttemptId { step, .. }) = self.index.blocker(node, unit)?;
+            Some(match node.parent_of(unit) == Some(held) {
+                true => format!("in use: step `{step}` holds its whole GPU `{held}`"),
+                false => format!("in use: step `{step}` holds its MIG instance `{held}`"),
+            })
+        })
+    }
+
+    /// The listed units of a node that are not granted, by index, with the reason.
+    pub fn unfit_gpus<'a>(&self, node: &'a Node) -> BTreeMap<(u32, &'a str), String> {
+        let gpus = node.inventory.gpus.iter();
+        let reason = |gpu: &Gpu| self.unfit(node, &gpu.uuid);
+        gpus.filter_map(|gpu| Some(((gpu.index, gpu.uuid.as_str()), reason(gpu)?)))
+            .collect()
     }
 
     /// Steps in a terminal state that hold nothing any more, oldest end first.

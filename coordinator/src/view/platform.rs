@@ -86,7 +86,7 @@ fn count(core: &Core, node: &Node, all: &mut Counted) {
     let granted = granted_on(core, node);
     for gpu in &node.inventory.gpus {
         let granted = granted.contains(gpu.uuid.as_str());
-        let free = !granted && node.is_fit(&gpu.uuid) && state.takes_work(node);
+        let free = state.is_free(node, &gpu.uuid) && state.takes_work(node);
         for platform in state.platforms_of(node, Some(&gpu.uuid)) {
             let (has, _) = all.entry(platform.clone()).or_default();
             has.gpus += 1;

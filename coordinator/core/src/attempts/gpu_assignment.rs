@@ -129,7 +129,7 @@ pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, Fre
     let mut of: BTreeMap<PlatformSet, FreeGpus> = BTreeMap::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {
-        let free = node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid);
+        let free = state.is_free(node, &gpu.uuid);
         if let Some(kind) = hardware.kind_of(&gpu.uuid).filter(|_| free) {
             let free = of.entry(kind.clone()).or_default();
             free.push((gpu.index, gpu.uuid.clone()));

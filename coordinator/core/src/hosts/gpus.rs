@@ -4,19 +4,19 @@
 //! An agent reports its GPUs as a whole, before the status that releases such a GPU, so that nothing is granted in
 //! between.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::gpu_state::GpuStates;
+use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::NodeName;
 use sluice_common::inventory::Gpu;
 use sluice_common::wire::ToNode;
 
 use crate::context::Context;
 use crate::hosts::drain::drain;
-use crate::model::node::Node;
+use crate::model::node::{GpuCordon, Node};
 use crate::output::Refusal;
 use crate::record::{self, Record};
 
@@ -43,7 +43,7 @@ pub(crate) fn cordon_gpus(
     reason: Option<String>,
 ) -> Result<(), Refusal> {
     let node = ctx.state().node(name);
-    let gpus = chosen(node, name, selector)?;
+    let gpus = closed_as(node, selector, chosen(node, name, selector)?);
     let closed = |gpu: &String| node.and_then(|node| node.gpu_cordons.get(gpu));
     let before = gpus.iter().find_map(closed);
     let reason = reason.or_else(|| before.map(|cordon| cordon.reason.clone()));
@@ -68,10 +68,13 @@ pub(crate) fn uncordon_gpus(
     selector: &str,
 ) -> Result<(), Refusal> {
     let node = ctx.state().node(name);
-    let mut gpus = chosen(node, name, selector)?;
-    gpus.retain(|gpu| node.is_some_and(|node| !node.is_fit(gpu)));
-    let mut unfit = gpus.clone();
-    unfit.retain(|gpu| node.is_some_and(|node| node.gpus.faults.contains_key(gpu)));
+    let chosen = chosen(node, name, selector)?;
+    let node = node.expect("a GPU of it was found");
+    let gpus = with_parents(node, chosen);
+    let unfit = gpus
+        .iter()
+        .filter(|gpu| node.gpus.faults.contains_key(*gpu));
+    let unfit: Vec<String> = unfit.cloned().collect();
     let contact = ctx.contact(name);
     if !unfit.is_empty() && contact.is_none_or(|contact| contact.session.is_none()) {
         return Err(Refusal::CannotLookAtGpu {
@@ -89,14 +92,36 @@ pub(crate) fn uncordon_gpus(
     Ok(())
 }
 
-/// The GPUs that an admin selects: by the driver's index, by UUID, or by the UUID of the GPU that they are instances
-/// of. A cordoned or unfit GPU can be named by UUID while its host does not list it.
+/// The instance that is named itself, else the GPUs of the units, so that a cordon of them outlives their instances.
+fn closed_as(node: Option<&Node>, selector: &str, units: Vec<String>) -> Vec<String> {
+    let gpu_of = |unit: &String| node.and_then(|node| node.parent_of(unit));
+    let wholes = units.iter().map(|unit| match unit == selector {
+        true => unit.clone(),
+        false => gpu_of(unit).map_or(unit.clone(), ToString::to_string),
+    });
+    let wholes: BTreeSet<String> = wholes.collect();
+    wholes.into_iter().collect()
+}
+
+/// The units and their GPUs, as far as one has a cordon or a fault of its own.
+fn with_parents(node: &Node, units: Vec<String>) -> Vec<String> {
+    let parents = units.iter().filter_map(|unit| node.parent_of(unit));
+    let parents: BTreeSet<String> = parents.map(ToString::to_string).collect();
+    let all = parents.into_iter().chain(units);
+    let is_closed =
+        |gpu: &String| node.gpu_cordons.contains_key(gpu) || node.gpus.faults.contains_key(gpu);
+    all.filter(is_closed).collect()
+}
+
+/// The GPUs that an admin selects: by the driver's index, by PCI address, by UUID, or by the UUID of the GPU that they
+/// are instances of. A cordoned or unfit GPU can be named by UUID while its host does not list it.
 fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<String>, Refusal> {
     let listed = node.into_iter().flat_map(|node| &node.inventory.gpus);
     let meant = |gpu: &&Gpu| {
         let parent = gpu.mig.as_ref().map(|mig| mig.parent.as_str());
         gpu.uuid == selector
             || parent == Some(selector)
+            || gpu.pci.as_deref() == Some(selector)
             || selector.parse().is_ok_and(|index: u32| gpu.index == index)
     };
     let mut gpus: Vec<String> = listed
@@ -119,25 +144,31 @@ fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<St
 }
 
 impl Node {
-    /// The reason why a GPU of the node is not granted, as text; `None` if it is fit.
-    pub fn unfit(&self, gpu: &str) -> Option<String> {
-        let by_hand = self.gpu_cordons.get(gpu);
+    /// The reason that the host or an admin gives why a unit of the node is not granted, as text. What holds for a GPU
+    /// holds for its MIG instances.
+    pub fn unfit(&self, unit: &str) -> Option<String> {
+        let by_hand = self.cordon_of(unit);
         let by_hand = by_hand.map(|cordon| match cordon.reason.as_str() {
             "" => "cordoned".to_string(),
             reason => format!("cordoned: {reason}"),
         });
-        by_hand.or_else(|| self.gpus.faults.get(gpu).map(ToString::to_string))
+        by_hand.or_else(|| self.fault_of(unit).map(ToString::to_string))
     }
 
-    /// Whether a GPU of the node may be granted.
-    pub fn is_fit(&self, gpu: &str) -> bool {
-        !self.gpu_cordons.contains_key(gpu) && !self.gpus.faults.contains_key(gpu)
+    /// Whether neither the host nor an admin withholds a unit of the node.
+    pub fn is_fit(&self, unit: &str) -> bool {
+        self.cordon_of(unit).is_none() && self.fault_of(unit).is_none()
     }
 
-    /// The GPUs of the node that are not granted, by index, with the reason.
-    pub fn unfit_gpus(&self) -> BTreeMap<(u32, &str), String> {
-        let gpus = self.inventory.gpus.iter();
-        gpus.filter_map(|gpu| Some(((gpu.index, gpu.uuid.as_str()), self.unfit(&gpu.uuid)?)))
-            .collect()
+    /// The cordon of a unit, or of its GPU.
+    pub fn cordon_of(&self, unit: &str) -> Option<&GpuCordon> {
+        let of = |unit: &str| self.gpu_cordons.get(unit);
+        of(unit).or_else(|| of(self.parent_of(unit)?))
+    }
+
+    /// The fault of a unit, or of its GPU.
+    pub fn fault_of(&self, unit: &str) -> Option<&GpuFault> {
+        let of = |unit: &str| self.gpus.faults.get(unit);
+        of(unit).or_else(|| of(self.parent_of(unit)?))
     }
 }

@@ -1,6 +1,6 @@
 //! Stores the reports of a host if they are new.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -107,11 +107,21 @@ fn reported(
     }
 }
 
-/// Removes repeated GPUs, because GPUs are granted by UUID. The first entry counts, and a note informs the admin.
+/// Removes repeated GPUs, because GPUs are granted by UUID, and whole GPUs beside their MIG instances, because they are
+/// the same hardware. The first entry counts, and a note informs the admin.
 fn each_gpu_once(mut inventory: Inventory) -> Inventory {
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut notes = Vec::new();
+    let instances = inventory.gpus.iter().filter_map(|gpu| gpu.mig.as_ref());
+    let cut: BTreeSet<String> = instances.map(|mig| mig.parent.clone()).collect();
     inventory.gpus.retain(|gpu| {
+        if cut.contains(&gpu.uuid) {
+            notes.push(format!(
+                "GPU {} is listed whole and by its MIG instances: only the instances are used",
+                gpu.index
+            ));
+            return false;
+        }
         let first = seen.get(&gpu.uuid).copied();
         if let Some(first) = first {
             let uuid = gpu.uuid.escape_default();

@@ -54,6 +54,9 @@ pub struct Node {
     /// GPUs that an admin cordoned, by UUID. A GPU that the host no longer lists stays cordoned.
     #[serde(default)]
     pub gpu_cordons: BTreeMap<String, GpuCordon>,
+    /// GPU of each MIG instance that a step holds and that the host no longer lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unlisted_instances: BTreeMap<String, String>,
 }
 
 /// The cordon of a GPU.
@@ -146,6 +149,21 @@ impl Node {
             inventory: &self.inventory,
             labels,
         }
+    }
+
+    /// The GPU of a MIG instance; `None` for a whole GPU.
+    pub fn parent_of(&self, unit: &str) -> Option<&str> {
+        let mut gpus = self.inventory.gpus.iter();
+        let listed = gpus.find(|gpu| gpu.uuid == unit);
+        match listed.and_then(|gpu| gpu.mig.as_ref()) {
+            Some(mig) => Some(&mig.parent),
+            None => self.unlisted_instances.get(unit).map(String::as_str),
+        }
+    }
+
+    /// Whether one of two units is a MIG instance of the other, so that only one of them can be granted.
+    pub fn overlap(&self, one: &str, other: &str) -> bool {
+        self.parent_of(one) == Some(other) || self.parent_of(other) == Some(one)
     }
 
     /// Amounts that steps may ask for.

@@ -2,6 +2,8 @@
 //! nodes. `state/apply.rs` updates them with each record; [`Index::of`] builds them from scratch, and an invariant
 //! compares the two.
 
+mod units;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -331,7 +333,8 @@ impl Index {
         let capacity =
             HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
         let gpus = node.inventory.gpus.iter();
-        let (fit, unfit): (Vec<_>, Vec<_>) = gpus.partition(|gpu| node.is_fit(&gpu.uuid));
+        let is_fit = |unit: &str| node.is_fit(unit) && self.blocker(node, unit).is_none();
+        let (fit, unfit): (Vec<_>, Vec<_>) = gpus.partition(|gpu| is_fit(&gpu.uuid));
         let fit: BTreeSet<&str> = fit.iter().map(|gpu| gpu.uuid.as_str()).collect();
         let mut lost_by_run: BTreeMap<AttemptId, HostResources> = BTreeMap::new();
         let held = self.held.get(&node.name).into_iter();
@@ -413,11 +416,6 @@ impl Index {
 
     pub(super) fn by_state(&self) -> &BTreeMap<StepState, u64> {
         &self.by_state
-    }
-
-    pub(crate) fn is_granted(&self, node: &NodeName, gpu: &str) -> bool {
-        let held = self.held.get(node);
-        held.is_some_and(|held| held.gpus.contains_key(gpu))
     }
 
     pub(crate) fn finished(&self) -> &BTreeMap<u64, StepId> {

@@ -7,6 +7,7 @@ use alloc::{format, vec};
 
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::Subject;
+use sluice_common::inventory::{Gpu, MigInstance};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
@@ -201,7 +202,8 @@ fn an_admin_closes_gpus_and_what_runs_there_goes_on() {
     harness.status("n", "a.1", released(Exit::Code(0)));
     harness.submit("b", spec(1, 1000)).unwrap();
     assert_eq!(harness.placed("b").1, ["GPU-n-1"]);
-    let why = harness.core.state().node(&node("n")).unwrap().unfit_gpus();
+    let state = harness.core.state();
+    let why = state.unfit_gpus(state.node(&node("n")).unwrap());
     assert_eq!(
         why,
         BTreeMap::from([((0, "GPU-n-0"), "cordoned: fans".into())])
@@ -312,4 +314,139 @@ fn a_step_whose_gpu_is_lost_fails_with_that_reason_unless_it_may_try_again() {
         harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::GpuLost));
         assert_eq!((harness.state("a"), harness.code("a")), (state, code));
     }
+}
+
+/// The inventory of a host whose only GPU is whole, or cut into two MIG instances.
+fn one_gpu(is_cut: bool) -> FromNode {
+    let mut found = inventory("n", 1, 8);
+    if is_cut {
+        let whole = found.gpus.remove(0);
+        found.gpus.extend(["MIG-1", "MIG-2"].map(|uuid| Gpu {
+            uuid: uuid.into(),
+            mig: Some(MigInstance {
+                profile: "3g.40gb".into(),
+                parent: whole.uuid.clone(),
+            }),
+            ..whole.clone()
+        }));
+    }
+    FromNode::Inventory(Box::new(found))
+}
+
+/// Ends the only attempt of a step and frees its GPUs.
+fn finish(harness: &mut Harness, attempt: &str) {
+    harness.status("n", attempt, ended(Exit::Code(0)));
+    harness.status("n", attempt, released(Exit::Code(0)));
+}
+
+#[test]
+fn a_whole_gpu_is_not_granted_beside_a_step_on_an_instance_of_it() {
+    let mut harness = Harness::one_node(0, 8);
+    harness.say("n", one_gpu(true));
+    harness.submit("slice", spec(1, 1000)).unwrap();
+    assert_eq!(harness.placed("slice").1, ["MIG-1"]);
+    harness.run("slice.1");
+    harness.say("n", one_gpu(false));
+    harness.submit("whole", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("whole"), StepState::Queued);
+    let why = harness.reason("whole").message;
+    let expected = "in use: step `slice` holds its MIG instance `MIG-1`";
+    assert!(why.contains(expected), "{why}");
+    // The relation outlives further reports and a restart.
+    let mut noted = inventory("n", 1, 8);
+    noted.notes.push("a note".into());
+    harness.say("n", FromNode::Inventory(Box::new(noted)));
+    harness.restart(0);
+    harness.hello(holding(
+        hello("n", 1, 8),
+        vec![status("slice.1", running())],
+    ));
+    assert_eq!(harness.state("whole"), StepState::Queued);
+    finish(&mut harness, "slice.1");
+    assert_eq!(harness.placed("whole").1, ["GPU-n-0"]);
+}
+
+#[test]
+fn instances_are_not_granted_beside_a_step_on_their_whole_gpu() {
+    let mut harness = Harness::one_node(1, 8);
+    harness.submit("whole", spec(1, 1000)).unwrap();
+    harness.run("whole.1");
+    harness.say("n", one_gpu(true));
+    harness.submit("slice", spec(2, 1000)).unwrap();
+    assert_eq!(harness.state("slice"), StepState::Queued);
+    let why = harness.reason("slice").message;
+    let expected = "in use: step `whole` holds its whole GPU `GPU-n-0`";
+    assert!(why.contains(expected), "{why}");
+    finish(&mut harness, "whole.1");
+    assert_eq!(harness.placed("slice").1, ["MIG-1", "MIG-2"]);
+}
+
+#[test]
+fn a_gpu_that_is_listed_whole_and_cut_is_granted_by_its_instances_alone() {
+    let mut harness = Harness::one_node(0, 8);
+    let FromNode::Inventory(mut both) = one_gpu(true) else {
+        unreachable!()
+    };
+    both.gpus.extend(inventory("n", 1, 8).gpus);
+    harness.say("n", FromNode::Inventory(both));
+    harness.submit("a", spec(2, 1000)).unwrap();
+    assert_eq!(harness.placed("a").1, ["MIG-1", "MIG-2"]);
+    let notes = &harness
+        .core
+        .state()
+        .node(&node("n"))
+        .unwrap()
+        .inventory
+        .notes;
+    assert!(
+        notes[0].contains("listed whole and by its MIG instances"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_cordon_of_a_gpu_outlives_its_instances() {
+    let mut harness = Harness::one_node(0, 8);
+    harness.say("n", one_gpu(true));
+    harness.change("n", cordon("0", Some("fans")));
+    harness.say("n", one_gpu(false));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Queued);
+    harness.say("n", one_gpu(true));
+    harness.change("n", uncordon("MIG-2"));
+    assert_eq!(harness.placed("a").1, ["MIG-1"]);
+    harness.change("n", cordon("MIG-2", None));
+    harness.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("b"), StepState::Queued);
+    finish(&mut harness, "a.1");
+    assert_eq!(harness.placed("b").1, ["MIG-1"], "the other stays open");
+}
+
+#[test]
+fn a_new_cause_drains_a_host_that_was_opened_again() {
+    let mut harness = Harness::one_node(1, 8);
+    for why in ["XID 79", "XID 79 (2 times)", "XID 119"] {
+        let drain = Some(why.into());
+        let faults = BTreeMap::new();
+        let effects = harness.say(
+            "n",
+            FromNode::GpuStates(Box::new(GpuStates { faults, drain })),
+        );
+        assert!(effects.types().contains(&"node_draining".into()), "{why}");
+        harness.change("n", NodeChange::Uncordon);
+    }
+}
+
+#[test]
+fn what_a_gpu_lacks_its_instances_lack() {
+    let mut harness = Harness::one_node(0, 8);
+    harness.say("n", one_gpu(true));
+    harness.say("n", say(&[("GPU-n-0", held(4711))]));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Queued);
+    let restore = harness.change("n", uncordon("MIG-1")).sent;
+    let gpus = vec!["GPU-n-0".into()];
+    assert_eq!(restore, [ToNode::RestoreGpus { gpus }]);
+    harness.say("n", say(&[]));
+    assert_eq!(harness.state("a"), StepState::Allocated);
 }

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{NodeName, PoolName};
+use sluice_common::inventory::Inventory;
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
@@ -55,6 +56,9 @@ impl State {
         if let Some(before) = &before {
             self.index.unsettle_node(before);
         }
+        let unlisted_instances = before
+            .as_ref()
+            .map(|n| self.unlisted_instances(n, inventory));
         let set = before.as_ref().map(|n| n.labels_set.clone());
         let node = Node {
             name: name.clone(),
@@ -75,6 +79,7 @@ impl State {
                 .as_ref()
                 .map(|n| n.gpu_cordons.clone())
                 .unwrap_or_default(),
+            unlisted_instances: unlisted_instances.unwrap_or_default(),
             unsupervised: before.as_ref().and_then(|n| n.unsupervised.clone()),
             cordon: before.and_then(|n| n.cordon),
         };
@@ -82,6 +87,15 @@ impl State {
         self.index.place_node(&node);
         self.stored.nodes.insert(name.clone(), node);
         Ok(())
+    }
+
+    /// The GPUs of MIG instances that steps hold and that a new inventory does not list.
+    fn unlisted_instances(&self, before: &Node, now: &Inventory) -> BTreeMap<String, String> {
+        let is_listed = |unit: &str| now.gpus.iter().any(|gpu| gpu.uuid == unit);
+        let held = self.index.gpus_held_on(&before.name);
+        held.filter(|(unit, _)| !is_listed(unit))
+            .filter_map(|(unit, _)| Some((unit.clone(), before.parent_of(unit)?.to_string())))
+            .collect()
     }
 
     pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> ApplyResult {
