@@ -14,6 +14,7 @@ mod storage;
 mod system;
 pub(crate) mod topology;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -124,7 +125,10 @@ impl HostDetector {
     pub(crate) fn readings(&self) -> Readings {
         let mut gpus = self.driver.last.readings.clone();
         for reading in &mut gpus {
-            reading.xids = self.xids.of(&reading.uuid);
+            let listed = self.driver.last.gpus.iter();
+            let mut listed = listed.filter(|gpu| gpu.uuid == reading.uuid);
+            let pci = listed.next().and_then(|gpu| gpu.pci.as_deref());
+            reading.xids = self.xids.of(&reading.uuid, pci);
         }
         Readings {
             host: host_reading(&self.state_dir),
@@ -372,6 +376,7 @@ pub(crate) async fn answer_for_declared(
         let look = GpuScan {
             began: clock::boot(),
             gpus: gpus.map(|gpu| (gpu.uuid.clone(), untold.clone())).collect(),
+            units: BTreeMap::new(),
             memory_available: None,
         };
         if tell_seen(Some(look), &events).await.is_err() {

@@ -31,6 +31,8 @@ struct GpuEntry {
     #[serde(default)]
     counted: Option<String>,
     #[serde(default)]
+    parent: Option<String>,
+    #[serde(default)]
     left_by: BTreeSet<AttemptId>,
 }
 
@@ -109,6 +111,7 @@ impl GpuEntry {
             held,
             sick: gpu.sick.clone(),
             counted: gpu.counted.clone(),
+            parent: gpu.parent.clone(),
             left_by: gpu.left_by.clone(),
         }
     }
@@ -122,6 +125,7 @@ impl GpuEntry {
             }),
             sick: self.sick,
             counted: self.counted,
+            parent: self.parent,
             left_by: self.left_by,
         }
     }
@@ -145,6 +149,7 @@ mod tests {
             held: Some(held),
             sick: Some("XID 48".to_owned()),
             counted: Some("2 errors".to_owned()),
+            parent: Some("GPU-b".to_owned()),
             left_by: ["a.1".parse().unwrap()].into(),
         };
         let kept = StoredGpus::from([("GPU-a".to_owned(), gpu)]);

@@ -34,6 +34,8 @@ pub struct StoredGpu {
     pub sick: Option<String>,
     /// The driver's failure count at the last report: the same count again is no new failure.
     pub counted: Option<String>,
+    /// The GPU that the unit is a MIG instance of.
+    pub parent: Option<String>,
     /// Suspended attempts that were seen to hold nothing there. They do not own what holds the GPU now, and
     /// must not run before they are resumed.
     pub left_by: BTreeSet<AttemptId>,
@@ -72,6 +74,8 @@ struct GpuRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gpus {
     known: BTreeMap<String, GpuRecord>,
+    /// Units of each GPU when they were last read.
+    units: BTreeMap<String, BTreeSet<String>>,
     drain: Option<String>,
     respect_foreign: bool,
 }
@@ -143,6 +147,64 @@ impl Gpus {
     pub(crate) fn any_held(&self) -> bool {
         let mut known = self.known.values();
         known.any(|known| known.kept.held.is_some() || known.wanted_since.is_some())
+    }
+
+    /// Records the units of GPUs, and forgets those that the driver no longer has and no attempt holds. What is wrong
+    /// with the hardware of a GPU is kept. Returns whether a MIG instance is new.
+    pub(crate) fn learn_units(
+        &mut self,
+        units: &BTreeMap<String, BTreeSet<String>>,
+        is_held: impl Fn(&str) -> bool,
+    ) -> bool {
+        let mut is_new = false;
+        for (gpu, units) in units {
+            for unit in units.iter().filter(|unit| *unit != gpu) {
+                let known = self.known.entry(unit.clone()).or_default();
+                is_new |= known.kept.parent.replace(gpu.clone()).is_none();
+            }
+            self.units.insert(gpu.clone(), units.clone());
+        }
+        let all = self.known.keys();
+        let gone = all.filter(|unit| self.is_gone(unit) && !is_held(unit));
+        for unit in gone.cloned().collect::<Vec<_>>() {
+            let before = self.known.remove(&unit).unwrap_or_default().kept;
+            if before.parent.is_none() && before.sick.is_some() {
+                let kept = StoredGpu {
+                    sick: before.sick,
+                    counted: before.counted,
+                    ..StoredGpu::default()
+                };
+                self.known.entry(unit).or_default().kept = kept;
+            }
+        }
+        is_new
+    }
+
+    fn parent_of(&self, unit: &str) -> Option<&str> {
+        self.known.get(unit)?.kept.parent.as_deref()
+    }
+
+    /// Whether the driver has read all units of the GPU, and this is none of them any more.
+    pub(crate) fn is_gone(&self, unit: &str) -> bool {
+        let gpu = self.parent_of(unit).unwrap_or(unit);
+        let units = self.units.get(gpu);
+        units.is_some_and(|units| !units.contains(unit))
+    }
+
+    /// Whether both are the same hardware: one unit, or a GPU and a MIG instance of it.
+    pub(crate) fn overlap(&self, one: &str, other: &str) -> bool {
+        one == other || self.parent_of(one) == Some(other) || self.parent_of(other) == Some(one)
+    }
+
+    /// The units that now have the hardware of a unit: itself, unless the MIG mode of the GPU has changed.
+    pub(crate) fn successors<'a>(&'a self, unit: &'a str) -> impl Iterator<Item = &'a str> {
+        let gpu = self.parent_of(unit).unwrap_or(unit);
+        let now = self.units.get(gpu).filter(|_| self.is_gone(unit));
+        let itself = now.is_none().then_some(unit);
+        let now = now.into_iter().flatten().map(String::as_str);
+        itself
+            .into_iter()
+            .chain(now.filter(move |other| self.overlap(unit, other)))
     }
 
     /// Records an observation of a GPU.
@@ -302,9 +364,9 @@ impl Gpus {
         }
     }
 
-    /// Marks the whole host as unfit; the first cause is reported.
+    /// Marks the whole host as unfit; the last cause is reported.
     pub(crate) fn drain(&mut self, why: String) {
-        self.drain.get_or_insert(why);
+        self.drain = Some(why);
     }
 }
 

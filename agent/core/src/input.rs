@@ -1,6 +1,6 @@
 //! Inputs of the core.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -91,6 +91,8 @@ pub struct GpuScan {
     pub began: BootMillis,
     /// Observations by UUID, of GPUs that can be granted.
     pub gpus: BTreeMap<String, GpuObservation>,
+    /// Units of each GPU whose units could all be read: the GPU itself, or its MIG instances.
+    pub units: BTreeMap<String, BTreeSet<String>>,
     /// Available memory of the host without swapping, in bytes; `None` if unknown.
     pub memory_available: Option<u64>,
 }

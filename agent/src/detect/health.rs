@@ -95,7 +95,7 @@ pub(crate) struct SeenFailures {
 }
 
 impl SeenFailures {
-    /// New failures in these readings. `xids` are all XIDs so far, by whole GPU.
+    /// New failures in these readings. `xids` are all XIDs so far, by UUID or PCI address of the whole GPU.
     pub(crate) fn new_failures(
         &mut self,
         gpus: &[Gpu],
@@ -106,15 +106,22 @@ impl SeenFailures {
         for (gpu, raised) in xids {
             for (xid, count) in raised {
                 if grew(&mut self.xids, (gpu.clone(), *xid), *count) {
-                    new_failures.extend(of_raised(gpus, gpu, *xid));
+                    new_failures.extend(of_raised(gpus, gpu, *xid, *count));
                 }
             }
         }
         for reading in readings {
             let lost = reading.ecc_uncorrected.unwrap_or(0);
-            if grew(&mut self.ecc, reading.uuid.clone(), lost) {
-                let why = format!("{lost} errors of its memory could not be corrected");
-                new_failures.extend(quarantine(gpus, &reading.uuid, &why, true));
+            // The errors of an instance are also those of its GPU.
+            let Some(uuid) = physical(gpus, &reading.uuid) else {
+                continue;
+            };
+            if grew(&mut self.ecc, uuid.clone(), lost) {
+                new_failures.push(GpuHealth::Quarantine {
+                    uuid,
+                    why: format!("{lost} errors of its memory could not be corrected"),
+                    is_count: true,
+                });
             }
         }
         new_failures
@@ -136,31 +143,41 @@ fn grew<K: Ord>(before: &mut BTreeMap<K, u64>, key: K, count: u64) -> bool {
     count > before.insert(key, count).unwrap_or(0)
 }
 
-fn of_raised(gpus: &[Gpu], gpu: &str, xid: u64) -> Vec<GpuHealth> {
+/// `gpu` is a UUID, or the PCI address of a GPU that did not tell its UUID.
+fn of_raised(gpus: &[Gpu], gpu: &str, xid: u64, count: u64) -> Option<GpuHealth> {
     let (action, name) = of_xid(xid);
     let why = format!("XID {xid}, {name}");
+    let gpu = physical(gpus, gpu);
     match action {
-        XidAction::BlameStep | XidAction::Note => Vec::new(),
-        XidAction::Quarantine => quarantine(gpus, gpu, &why, false),
-        XidAction::Drain => vec![GpuHealth::Drain {
-            why: format!("GPU {gpu}: {why}"),
-        }],
+        XidAction::BlameStep | XidAction::Note => None,
+        XidAction::Quarantine if gpu.is_some() => Some(GpuHealth::Quarantine {
+            uuid: gpu?,
+            why,
+            is_count: false,
+        }),
+        XidAction::Quarantine | XidAction::Drain => {
+            let gpu = gpu.map_or("a GPU that the driver does not name".to_owned(), |gpu| {
+                format!("GPU {gpu}")
+            });
+            let again = match count {
+                1 => String::new(),
+                _ => format!(" ({count} times)"),
+            };
+            Some(GpuHealth::Drain {
+                why: format!("{gpu}: {why}{again}"),
+            })
+        }
     }
 }
 
-/// Quarantines a GPU, or all instances of a MIG GPU.
-fn quarantine(gpus: &[Gpu], uuid: &str, why: &str, is_count: bool) -> Vec<GpuHealth> {
-    let is_meant = |gpu: &&Gpu| {
-        let parent = gpu.mig.as_ref().map(|mig| mig.parent.as_str());
-        gpu.uuid == uuid || parent == Some(uuid)
-    };
-    let meant = gpus.iter().filter(is_meant);
-    let new_failures = meant.map(|gpu| GpuHealth::Quarantine {
-        uuid: gpu.uuid.clone(),
-        why: why.to_owned(),
-        is_count,
+/// UUID of the GPU with this UUID or PCI address, which may be listed by its MIG instances.
+fn physical(gpus: &[Gpu], id: &str) -> Option<String> {
+    let mut whole = gpus.iter().map(|gpu| {
+        let parent = gpu.mig.as_ref().map(|mig| &mig.parent);
+        (parent.unwrap_or(&gpu.uuid), gpu.pci.as_deref())
     });
-    new_failures.collect()
+    let found = whole.find(|(uuid, pci)| *uuid == id || *pci == Some(id));
+    found.map(|(uuid, _)| uuid.clone())
 }
 
 #[cfg(test)]
@@ -225,14 +242,49 @@ mod tests {
         let expected = quarantined("GPU-a", "XID 48, double bit ECC error");
         assert_eq!(found, [expected], "it happened again");
         let found = seen_failures.new_failures(&gpus, &[], &raised("GPU-b", &[94]));
-        let why = "XID 94, contained ECC error";
-        assert_eq!(
-            found,
-            [quarantined("MIG-1", why), quarantined("MIG-2", why)]
-        );
-        let found = seen_failures.new_failures(&gpus, &[], &raised("unknown", &[79]));
-        let why = "GPU unknown: XID 79, GPU has fallen off the bus".to_owned();
-        assert_eq!(found, [GpuHealth::Drain { why }]);
+        let expected = quarantined("GPU-b", "XID 94, contained ECC error");
+        assert_eq!(found, [expected], "the hardware, however it is cut");
+    }
+
+    #[test]
+    fn a_gpu_without_a_uuid_is_found_by_its_address() {
+        let gpus = [Gpu {
+            pci: Some("0000:17:00.0".to_owned()),
+            ..gpu("GPU-a", None)
+        }];
+        let mut seen_failures = SeenFailures::default();
+        let at = |place, xid| raised(place, &[xid]);
+        let found = seen_failures.new_failures(&gpus, &[], &at("0000:17:00.0", 48));
+        let expected = quarantined("GPU-a", "XID 48, double bit ECC error");
+        assert_eq!(found, [expected]);
+        let drained = |why: &str| {
+            [GpuHealth::Drain {
+                why: why.to_owned(),
+            }]
+        };
+        let found = seen_failures.new_failures(&gpus, &[], &at("0000:17:00.0", 79));
+        let expected = "GPU GPU-a: XID 79, GPU has fallen off the bus";
+        assert_eq!(found, drained(expected));
+        let found = seen_failures.new_failures(&gpus, &[], &at("unknown", 48));
+        let expected = "a GPU that the driver does not name: XID 48, double bit ECC error";
+        assert_eq!(found, drained(expected), "it could be any");
+    }
+
+    #[test]
+    fn each_cause_drains_the_host_the_second_time_too() {
+        let gpus = [gpu("GPU-a", None)];
+        let mut seen_failures = SeenFailures::default();
+        let mut told = |count| {
+            let counts = BTreeMap::from([(79, count)]);
+            let xids = BTreeMap::from([("GPU-a".to_owned(), counts)]);
+            seen_failures.new_failures(&gpus, &[], &xids)
+        };
+        let [GpuHealth::Drain { why: first }] = &told(1)[..] else {
+            panic!("no drain")
+        };
+        assert_eq!(told(1), []);
+        let again = format!("{first} (2 times)");
+        assert_eq!(told(2), [GpuHealth::Drain { why: again }]);
     }
 
     #[test]

@@ -28,7 +28,8 @@ use super::notes::Notes;
 use crate::clock;
 use answer::{is_gone, line};
 use device::GpuFacts;
-use glance::UseScanner;
+use glance::{GpuUses, UseScanner};
+use mig::MigModes;
 
 pub(crate) use xid::{Xids, listen};
 
@@ -53,6 +54,7 @@ pub(crate) struct Driver {
     library: Option<PathBuf>,
     nvml: Option<Nvml>,
     facts: GpuFacts,
+    modes: MigModes,
     use_scanner: UseScanner,
     /// The last report, used if a query of the whole driver fails once.
     last: DriverReport,
@@ -65,6 +67,7 @@ impl Driver {
             library,
             nvml: None,
             facts: GpuFacts::default(),
+            modes: MigModes::default(),
             use_scanner: UseScanner::default(),
             last: DriverReport::default(),
         }
@@ -94,11 +97,13 @@ impl Driver {
     pub(crate) fn glance(&mut self) -> Option<GpuScan> {
         let nvml = self.open().ok()?;
         let began = clock::boot();
-        let gpus = self.use_scanner.look(&nvml).ok()?;
+        let uses = self.use_scanner.look(&nvml, &mut self.modes).ok()?;
         self.nvml = Some(nvml);
+        let GpuUses { seen, units } = uses?;
         Some(GpuScan {
             began,
-            gpus: gpus?,
+            gpus: seen,
+            units,
             memory_available: super::memory::available(),
         })
     }
@@ -144,7 +149,8 @@ impl Driver {
                     report
                         .slowed
                         .extend(slowed.map(|why| (whole.uuid.clone(), why)));
-                    mig::units(&device, whole, &mut report);
+                    let last = &self.last.gpus;
+                    mig::units(&device, whole, &mut self.modes, last, &mut report);
                 }
                 Ok((uuid, _)) => {
                     report.notes.add(format!(
@@ -152,12 +158,16 @@ impl Driver {
                     ));
                 }
                 Err(error) => {
-                    report.notes.add(format!(
-                        "GPU {index} does not answer and is ignored: {error}"
-                    ));
+                    report
+                        .notes
+                        .add(format!("GPU {index} does not answer: {error}"));
                 }
             }
         }
+        let last = self.last.gpus.iter();
+        let silent = last
+            .filter(|gpu| !seen.contains(gpu.mig.as_ref().map_or(&gpu.uuid, |mig| &mig.parent)));
+        report.gpus.extend(silent.cloned());
         (report, true)
     }
 

@@ -138,6 +138,7 @@ fn look(said: &[u8]) -> Option<GpuScan> {
     Some(GpuScan {
         began: BootMillis(began),
         gpus: told.into_iter().map(|(gpu, it)| (gpu, seen(it))).collect(),
+        units: BTreeMap::new(),
         memory_available,
     })
 }

@@ -398,48 +398,135 @@ fn rewrite(path: &Path, host: &Value) {
     fs::rename(&beside, path).unwrap();
 }
 
+/// The node of a cluster of one host.
+fn the_node(dev: &Dev) -> Value {
+    dev.call("GET", "/v1/nodes", None).1["items"][0].clone()
+}
+
 #[test]
-fn a_gpu_that_is_lost_leaves_the_capacity_and_comes_back_with_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("host.json");
-    let whole: Value = serde_json::from_slice(&fs::read(host("l40sx4.json")).unwrap()).unwrap();
-    rewrite(&path, &whole);
+fn a_gpu_that_is_lost_is_shown_and_not_granted_until_it_answers() {
+    let (_folder, path) = changed("l40sx4.json", |_| {});
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let dev = Dev::with(DevOptions {
         gpus: Some((library(), path.clone())),
         ..DevOptions::default()
     });
-    let capacity = || {
-        let (_, nodes) = dev.call("GET", "/v1/nodes", None);
-        nodes["items"][0]["capacity"]["gpu"].as_u64()
-    };
-    assert_eq!(capacity(), Some(4));
-
+    let unfit = || the_node(&dev)["unfit_gpus"].clone();
     let mut short = whole.clone();
     short["gpus"][1]["lost"] = Value::Bool(true);
     rewrite(&path, &short);
-    sluice_tests::eventually("three GPUs", || (capacity() == Some(3)).then_some(()));
+    sluice_tests::eventually("a lost GPU", || {
+        (unfit()[0]["fault"] == "lost").then_some(())
+    });
+    sluice_tests::eventually("its note", || {
+        let notes = the_node(&dev)["inventory"]["notes"].to_string();
+        notes.contains("GPU 1 does not answer").then_some(())
+    });
+    assert_eq!(the_node(&dev)["capacity"]["gpu"], 4, "no step is rejected");
     let lost = whole["gpus"][1]["uuid"].as_str().unwrap();
-    let output = dev.ok(&[
-        "run",
-        "--gpus",
-        "3",
-        "--",
-        "sh",
-        "-c",
-        "echo $CUDA_VISIBLE_DEVICES",
-    ]);
+    let script = "echo $CUDA_VISIBLE_DEVICES";
+    let output = dev.ok(&["run", "--gpus", "3", "--", "sh", "-c", script]);
     assert!(!output.contains(lost), "{output}");
 
+    dev.ok(&["submit", "--id", "all", "--gpus", "4", "--", "true"]);
+    dev.step_in("all", &["queued"]);
     rewrite(&path, &whole);
-    sluice_tests::eventually("four GPUs", || (capacity() == Some(4)).then_some(()));
-    let output = dev.ok(&[
-        "run",
-        "--gpus",
-        "4",
-        "--",
-        "sh",
-        "-c",
-        "echo $CUDA_VISIBLE_DEVICES",
-    ]);
-    assert!(output.contains(lost), "{output}");
+    let all = dev.step_in("all", &["succeeded"]);
+    assert!(all["placements"][0].to_string().contains(lost), "{all}");
+}
+
+/// A cluster on a host with one H100, which has these MIG instances or is whole.
+fn h100(instances: Option<&[&str]>) -> (tempfile::TempDir, PathBuf, Value, Dev) {
+    let (folder, path) = changed("h100-mig.json", |file| {
+        let whole = file["gpus"][3].clone();
+        file["gpus"] = Value::from(vec![whole]);
+        set_instances(file, instances);
+    });
+    let file = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    (folder, path, file, dev)
+}
+
+fn set_instances(file: &mut Value, instances: Option<&[&str]>) {
+    let of = |uuid: &&str| serde_json::json!({"uuid": uuid, "profile": "3g.40gb"});
+    file["gpus"][0]["mig"] = match instances {
+        Some(uuids) => Value::from(uuids.iter().map(of).collect::<Vec<_>>()),
+        None => Value::Null,
+    };
+}
+
+/// Waits until the host has looked at its GPUs again and noted this.
+fn noted(dev: &Dev, words: &str) {
+    sluice_tests::eventually(words, || {
+        let notes = the_node(dev)["inventory"]["notes"].to_string();
+        notes.contains(words).then_some(())
+    });
+}
+
+fn listed(dev: &Dev) -> Vec<String> {
+    let node = the_node(dev);
+    let gpus = node["inventory"]["gpus"].as_array().unwrap();
+    let uuid = |gpu: &Value| gpu["uuid"].as_str().unwrap().to_owned();
+    gpus.iter().map(uuid).collect()
+}
+
+const SLEEP: [&str; 3] = ["--", "sleep", "1000"];
+
+#[test]
+fn a_cut_gpu_whose_mig_mode_cannot_be_read_stays_cut() {
+    let (_folder, path, mut file, dev) = h100(Some(&["MIG-1", "MIG-2"]));
+    dev.ok(&[&["submit", "--id", "slice", "--gpus", "1"][..], &SLEEP].concat());
+    dev.step_in("slice", &["running"]);
+    file["gpus"][0]["errors"] = serde_json::json!({"nvmlDeviceGetMigMode": "UNKNOWN"});
+    rewrite(&path, &file);
+    noted(&dev, "does not tell whether MIG is on");
+    assert_eq!(listed(&dev), ["MIG-1", "MIG-2"]);
+    // Nor do instances vanish that cannot be read.
+    file["gpus"][0]["errors"] =
+        serde_json::json!({"nvmlDeviceGetMigDeviceHandleByIndex": "TIMEOUT"});
+    rewrite(&path, &file);
+    noted(&dev, "some MIG instances of GPU 0 do not answer");
+    assert_eq!(listed(&dev), ["MIG-1", "MIG-2"]);
+    dev.step_in("slice", &["running"]);
+}
+
+#[test]
+fn a_gpu_whose_mig_mode_was_never_read_is_not_offered() {
+    let (_folder, path) = changed("h100-mig.json", |file| {
+        file["gpus"][0]["errors"] = serde_json::json!({"nvmlDeviceGetMigMode": "UNKNOWN"});
+    });
+    let found = detect(&path);
+    assert!(gpus(&found).iter().all(|gpu| gpu["index"] != 0), "{found}");
+    let expected = "GPU 0 is not used until it tells whether MIG is on";
+    assert!(notes(&found).contains(expected), "{}", notes(&found));
+}
+
+#[test]
+fn a_gpu_that_is_cut_under_a_step_is_granted_when_that_step_is_gone() {
+    let (_folder, path, mut file, dev) = h100(None);
+    dev.ok(&[&["submit", "--id", "whole", "--gpus", "1"][..], &SLEEP].concat());
+    dev.step_in("whole", &["running"]);
+    set_instances(&mut file, Some(&["MIG-1", "MIG-2"]));
+    rewrite(&path, &file);
+    sluice_tests::eventually("the instances", || {
+        (listed(&dev) == ["MIG-1", "MIG-2"]).then_some(())
+    });
+    dev.ok(&[&["submit", "--id", "slice", "--gpus", "1"][..], &SLEEP].concat());
+    let why = dev.step_in("slice", &["queued"])["reason"]["message"].to_string();
+    assert!(why.contains("step `whole` holds its whole GPU"), "{why}");
+    dev.ok(&["cancel", "whole"]);
+    dev.step_in("slice", &["running"]);
+    // It is made whole under the step on an instance.
+    set_instances(&mut file, None);
+    rewrite(&path, &file);
+    sluice_tests::eventually("the whole GPU", || (listed(&dev).len() == 1).then_some(()));
+    dev.ok(&[&["submit", "--id", "next", "--gpus", "1"][..], &SLEEP].concat());
+    dev.step_in("next", &["queued"]);
+    dev.ok(&["cancel", "slice"]);
+    dev.step_in("next", &["running"]);
+    let unfit = &the_node(&dev)["unfit_gpus"];
+    assert_eq!(*unfit, serde_json::json!([]), "no instance is left behind");
 }

@@ -276,6 +276,19 @@ fn a_gpu_that_fails_is_quarantined_and_a_host_that_fails_is_drained() {
         host.gpu(0)
     );
     assert_eq!(why, expected);
+    // Another cause on a GPU that does not tell its UUID, after an admin opened the host.
+    let name = host.node()["name"].as_str().unwrap().to_owned();
+    host.dev.ok(&["uncordon", &name]);
+    host.file["gpus"][1]["errors"] = json!({"nvmlDeviceGetUUID": "UNKNOWN"});
+    host.file["gpus"][1]["xids"] = json!([119]);
+    host.rewrite();
+    let why = eventually("the next drain", || {
+        host.node()["cordon"]["reason"].as_str().map(str::to_owned)
+    });
+    assert!(
+        why.contains(host.gpu(1)) && why.contains("XID 119"),
+        "{why}"
+    );
 }
 
 #[test]

@@ -90,6 +90,11 @@ impl Core {
         let away = self.away();
         let seen_through = (!away.is_empty()).then(|| without(look, &away));
         let look = seen_through.as_ref().unwrap_or(look);
+        let held = &self.assigned_gpus;
+        let is_held = |unit: &str| held.values().flatten().any(|gpu| gpu == unit);
+        if self.gpus.learn_units(&look.units, is_held) {
+            self.outputs.push(Output::SaveGpus(self.gpus.kept()));
+        }
         for (uuid, seen) in &look.gpus {
             let hands = self.hands(uuid);
             self.gpus.observe(uuid, seen, hands);
@@ -151,7 +156,10 @@ impl Core {
                 why: "the driver does not report whether it is free".to_owned(),
                 pids: Vec::new(),
             });
-            self.gpus.quarantine(&uuid, holders);
+            let units: Vec<String> = self.gpus.successors(&uuid).map(ToOwned::to_owned).collect();
+            for unit in units {
+                self.gpus.quarantine(&unit, holders.clone());
+            }
         }
         self.report_gpus();
         self.finish_releases();
@@ -177,7 +185,8 @@ impl Core {
     fn hands(&self, uuid: &str) -> GpuUse {
         let assigned_gpus = self.assigned_gpus.iter();
         let mut hands = GpuUse::Unused;
-        for (id, _) in assigned_gpus.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid)) {
+        let overlaps = |gpu: &String| self.gpus.overlap(gpu, uuid);
+        for (id, _) in assigned_gpus.filter(|(_, gpus)| gpus.iter().any(overlaps)) {
             match self.attempts.get(id) {
                 Some(Attempt::Releasing { .. }) => hands = GpuUse::Awaited,
                 Some(attempt) if attempt.is_away() || self.freed.contains(id) => {}
@@ -196,7 +205,8 @@ impl Core {
 
     fn stop_attempts_of(&mut self, now: Now, uuid: &str) {
         let assigned_gpus = self.assigned_gpus.iter();
-        let had = assigned_gpus.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid));
+        let overlaps = |gpu: &String| self.gpus.overlap(gpu, uuid);
+        let had = assigned_gpus.filter(|(_, gpus)| gpus.iter().any(overlaps));
         let had: Vec<AttemptId> = had.map(|(id, _)| id.clone()).collect();
         for id in &had {
             self.change(id, |attempt| attempt.on_gpu_lost(now));
@@ -254,11 +264,16 @@ impl Core {
 
 fn remove_free(release: &mut ReleaseWait, gpus: &crate::gpus::Gpus, look: &GpuScan) {
     release.awaited.retain(|uuid, holders| {
-        // A GPU that the scan does not mention was not examined.
-        let Some(seen) = look.gpus.get(uuid) else {
-            return true;
-        };
-        *holders = gpus.busy(uuid, seen);
-        holders.is_some()
+        for unit in gpus.successors(uuid) {
+            // A GPU that the scan does not mention was not examined.
+            let Some(seen) = look.gpus.get(unit) else {
+                return true;
+            };
+            if let busy @ Some(_) = gpus.busy(unit, seen) {
+                *holders = busy;
+                return true;
+            }
+        }
+        false
     });
 }

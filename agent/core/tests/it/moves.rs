@@ -21,6 +21,7 @@ fn look_with(began: u64, seen: GpuObservation, memory_available: Option<u64>) ->
     Input::Gpus(GpuScan {
         began: BootMillis(began),
         gpus: [(GPU.to_owned(), seen)].into(),
+        units: [].into(),
         memory_available,
     })
 }

@@ -1,6 +1,8 @@
 //! From a step's last process to the release of its GPUs: seen free, given up, lost, or adopted after a
 //! restart.
 
+use std::collections::BTreeMap;
+
 use agent_core::{Core, GpuHealth, GpuObservation, GpuScan, Input, Output, StoredGpus, TimerKey};
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase};
 use sluice_common::time::Span;
@@ -24,8 +26,19 @@ fn look(began: u64, gpus: &[(&str, GpuObservation)]) -> Input {
     Input::Gpus(GpuScan {
         began: BootMillis(began),
         gpus: gpus.collect(),
+        units: BTreeMap::new(),
         memory_available: None,
     })
+}
+
+/// A look that has read all units of one GPU.
+fn look_at(began: u64, gpu: &str, units: &[(&str, GpuObservation)]) -> Input {
+    let Input::Gpus(mut scan) = look(began, units) else {
+        unreachable!()
+    };
+    let names = scan.gpus.keys().cloned().collect();
+    scan.units.insert(gpu.to_owned(), names);
+    Input::Gpus(scan)
 }
 
 fn with_gpus(mut view: AttemptView, gpus: &[&str]) -> AttemptView {
@@ -107,6 +120,50 @@ fn what_does_not_come_free_is_quarantined_before_it_is_released_and_comes_back_w
     let told = harness.told(look(130_000, &[("GPU-a", there(&[], 10))]));
     assert_eq!(told, "keep; 1: gpus");
     assert_eq!(harness.told(look_timer()), "");
+}
+
+#[test]
+fn a_gpu_that_was_cut_under_a_step_is_free_when_its_instances_are() {
+    let mut harness = gone_with(&["GPU-a"]);
+    let cut = |began, pids: &[u32]| {
+        let units = [("MIG-1", there(&[], 10)), ("MIG-2", there(pids, 10))];
+        look_at(began, "GPU-a", &units)
+    };
+    assert_eq!(harness.told(cut(100_100, &[7])), "keep");
+    assert_eq!(harness.phase("a.1"), "ended Code(0)");
+    let told = harness.told(cut(100_200, &[]));
+    assert_eq!(told, "1: a.1 released Code(0)");
+}
+
+#[test]
+fn an_instance_that_is_gone_is_free_when_its_gpu_is_and_leaves_nothing_behind() {
+    let mut harness = gone_with(&["MIG-1"]);
+    harness.feed(look_at(100_000, "GPU-a", &[("MIG-1", there(&[7], 10))]));
+    let whole = |began, pids: &[u32]| look_at(began, "GPU-a", &[("GPU-a", there(pids, 10))]);
+    assert_eq!(harness.told(whole(100_100, &[7])), "", "it is of the step");
+    harness.pass(20_000);
+    let told = harness.told(release_timer("a.1"));
+    assert_eq!(
+        told,
+        "keep; 1: gpus GPU-a quarantined: it is still held by pid 7; 1: a.1 released Code(0)"
+    );
+    let told = harness.told(whole(121_000, &[]));
+    assert_eq!(told, "keep; 1: gpus");
+}
+
+#[test]
+fn the_fault_of_an_instance_goes_with_it_and_that_of_the_hardware_stays() {
+    let mut harness = Harness::linked();
+    let cut = |began| look_at(began, "GPU-a", &[("MIG-1", there(&[7], 10))]);
+    let foreign = "MIG-1 foreign: used by pid 7, which no step started";
+    let told = harness.told(cut(100_000));
+    assert_eq!(told, format!("keep; keep; 1: gpus {foreign}"));
+    harness.feed(failure("XID 48", false));
+    let told = harness.told(look_at(100_100, "GPU-a", &[("GPU-a", there(&[], 10))]));
+    assert_eq!(told, "keep; 1: gpus GPU-a quarantined: XID 48");
+    let told = harness.told(cut(100_200));
+    let expected = format!("keep; keep; 1: gpus GPU-a quarantined: XID 48 {foreign}");
+    assert_eq!(told, expected);
 }
 
 #[test]
@@ -223,6 +280,9 @@ fn a_failed_gpu_and_a_failed_host_are_told() {
         told,
         "keep; 1: gpus GPU-a quarantined: XID 48 drain: XID 79"
     );
+    let why = "XID 119".to_owned();
+    let told = harness.told(Input::GpuHealth(GpuHealth::Drain { why }));
+    assert!(told.ends_with("drain: XID 119"), "each cause: {told}");
 }
 
 fn failure(why: &str, is_count: bool) -> Input {

@@ -202,6 +202,7 @@ impl World {
         let look = GpuScan {
             began: BootMillis(boot),
             gpus: gpus.collect(),
+            units: BTreeMap::new(),
             memory_available: None,
         };
         self.feed(Input::Gpus(look));

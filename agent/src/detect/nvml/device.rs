@@ -23,8 +23,26 @@ const SCOPE_NODE: u32 = 0;
 /// Known facts of GPUs by UUID.
 #[derive(Default)]
 pub(super) struct GpuFacts {
-    known: BTreeMap<String, (Gpu, Notes)>,
+    known: BTreeMap<String, KnownFacts>,
     looks: u32,
+}
+
+/// The facts of one GPU, and the notes about them.
+struct KnownFacts {
+    gpu: Gpu,
+    said: Notes,
+    /// Whether they are to be queried.
+    is_old: bool,
+}
+
+impl Default for KnownFacts {
+    fn default() -> Self {
+        Self {
+            gpu: Gpu::default(),
+            said: Notes::default(),
+            is_old: true,
+        }
+    }
 }
 
 impl GpuFacts {
@@ -33,11 +51,13 @@ impl GpuFacts {
         self.looks += 1;
         if self.looks >= REFRESH_AFTER {
             self.looks = 0;
-            self.known.clear();
+            self.known
+                .values_mut()
+                .for_each(|known| known.is_old = true);
         }
     }
 
-    /// The facts of a whole GPU.
+    /// The facts of a whole GPU. A fact that the driver does not tell now is the last known one.
     pub(super) fn of(
         &mut self,
         nvml: &Nvml,
@@ -46,15 +66,44 @@ impl GpuFacts {
         uuid: &str,
         notes: &mut Notes,
     ) -> Gpu {
-        let (gpu, said) = self
-            .known
-            .entry(uuid.to_owned())
-            .or_insert_with(|| ask(nvml, device, uuid));
-        notes.extend(said);
+        let known = self.known.entry(uuid.to_owned()).or_default();
+        if known.is_old {
+            let (gpu, said) = ask(nvml, device, uuid);
+            *known = KnownFacts {
+                gpu: with_known(gpu, &known.gpu),
+                said,
+                is_old: false,
+            };
+        }
+        notes.extend(&known.said);
         Gpu {
             index,
-            ..gpu.clone()
+            ..known.gpu.clone()
         }
+    }
+}
+
+/// Fills what could not be read from what was known.
+fn with_known(gpu: Gpu, known: &Gpu) -> Gpu {
+    let model = match gpu.model.is_empty() {
+        true => known.model.clone(),
+        false => gpu.model,
+    };
+    Gpu {
+        platform: slug(&model),
+        model,
+        pci: gpu.pci.or_else(|| known.pci.clone()),
+        memory_bytes: match gpu.memory_bytes {
+            0 => known.memory_bytes,
+            bytes => bytes,
+        },
+        numa_node: gpu.numa_node.or(known.numa_node),
+        ecc: gpu.ecc.or(known.ecc),
+        devices: match gpu.devices.is_empty() {
+            true => known.devices.clone(),
+            false => gpu.devices,
+        },
+        ..gpu
     }
 }
 
@@ -84,7 +133,7 @@ fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
 
 /// Converts NVML's address `00000000:17:00.0` to the kernel's `0000:17:00.0`, in lower case; a domain with
 /// more digits keeps them.
-fn short_address(bus_id: &str) -> String {
+pub(super) fn short_address(bus_id: &str) -> String {
     let lower = bus_id.to_ascii_lowercase();
     match lower.split_once(':') {
         Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {

@@ -8,13 +8,23 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
 use super::answer::{is_gone, line};
-use super::mig::is_cut;
+use super::mig::{Instances, MigModes};
 use super::{memory, reading};
+use crate::detect::notes::Notes;
 
 /// The grantable units of each known GPU: the GPU itself, or its instances.
 #[derive(Default)]
 pub(super) struct UseScanner {
     known: BTreeMap<String, KnownGpu>,
+}
+
+/// Result of a scan.
+#[derive(Default)]
+pub(super) struct GpuUses {
+    /// Observation of every known unit.
+    pub(super) seen: BTreeMap<String, GpuObservation>,
+    /// Units of each GPU whose units could all be read.
+    pub(super) units: BTreeMap<String, BTreeSet<String>>,
 }
 
 struct KnownGpu {
@@ -27,44 +37,68 @@ impl UseScanner {
     pub(super) fn look(
         &mut self,
         nvml: &Nvml,
-    ) -> Result<Option<BTreeMap<String, GpuObservation>>, NvmlError> {
+        modes: &mut MigModes,
+    ) -> Result<Option<GpuUses>, NvmlError> {
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let mut seen = BTreeMap::new();
+        let mut uses = GpuUses::default();
         let mut there = BTreeSet::new();
         let mut silent = BTreeMap::new();
         for index in 0..count {
             let device = nvml.device_by_index(index);
             match device.and_then(|device| Ok((line(&device.uuid()?), device))) {
                 Ok((uuid, device)) => {
-                    let units = units(&device, &uuid);
                     there.insert(uuid.clone());
-                    let names = units.keys().cloned().collect();
-                    self.known.insert(
-                        uuid,
-                        KnownGpu {
-                            index,
-                            units: names,
-                        },
-                    );
-                    seen.extend(units);
+                    self.look_at(&device, index, &uuid, modes, &mut uses);
                 }
                 Err(error) => drop(silent.insert(index, error)),
             }
         }
         for (_, known) in self.known.iter().filter(|(uuid, _)| !there.contains(*uuid)) {
             let verdict = missing(known.index, &silent);
-            seen.extend(
-                known
-                    .units
-                    .iter()
-                    .map(|unit| (unit.clone(), verdict.clone())),
-            );
+            let units = known.units.iter();
+            uses.seen
+                .extend(units.map(|unit| (unit.clone(), verdict.clone())));
         }
-        Ok(Some(seen))
+        Ok(Some(uses))
+    }
+
+    /// Observes the units of one GPU that answers. A known unit that cannot be read does not answer.
+    fn look_at(
+        &mut self,
+        device: &Device<'_>,
+        index: u32,
+        uuid: &str,
+        modes: &mut MigModes,
+        uses: &mut GpuUses,
+    ) {
+        let before = self.known.remove(uuid).map(|known| known.units);
+        let (mut units, all_read) = match modes.is_cut(device, uuid, &mut Notes::default()) {
+            Some(false) => (BTreeMap::from([(uuid.to_owned(), seen(device))]), true),
+            Some(true) => {
+                let Instances { found, unread } = Instances::of(device);
+                let seen = found.iter().map(|(uuid, unit)| (uuid.clone(), seen(unit)));
+                (seen.collect(), unread.is_none())
+            }
+            None => (BTreeMap::new(), false),
+        };
+        if all_read {
+            let units = units.keys().cloned().collect();
+            uses.units.insert(uuid.to_owned(), units);
+        } else {
+            for unit in before.into_iter().flatten() {
+                units.entry(unit).or_insert(GpuObservation::NoAnswer);
+            }
+        }
+        let known = KnownGpu {
+            index,
+            units: units.keys().cloned().collect(),
+        };
+        self.known.insert(uuid.to_owned(), known);
+        uses.seen.extend(units);
     }
 }
 
@@ -78,17 +112,6 @@ fn missing(index: u32, silent: &BTreeMap<u32, NvmlError>) -> GpuObservation {
         None | Some(NvmlError::GpuLost) => GpuObservation::Lost,
         Some(_) => GpuObservation::NoAnswer,
     }
-}
-
-fn units(device: &Device<'_>, uuid: &str) -> BTreeMap<String, GpuObservation> {
-    if !is_cut(device) {
-        return BTreeMap::from([(uuid.to_owned(), seen(device))]);
-    }
-    let count = device.mig_device_count().unwrap_or_default();
-    let instances = (0..count).filter_map(|place| device.mig_device_by_index(place).ok());
-    instances
-        .filter_map(|instance| Some((line(&instance.uuid().ok()?), seen(&instance))))
-        .collect()
 }
 
 fn seen(device: &Device<'_>) -> GpuObservation {

@@ -1,45 +1,117 @@
 //! The grantable units of a GPU: the GPU itself, or its MIG instances.
 
+use std::collections::BTreeMap;
+
 use nvml_wrapper::Device;
+use nvml_wrapper::error::NvmlError;
 use sluice_common::inventory::{Gpu, MigInstance};
 
 use super::answer::{line, optional};
 use super::{DriverReport, memory, nodes, reading};
+use crate::detect::notes::Notes;
 
 /// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
 const ENABLED: u32 = 1;
 
+/// The last known MIG mode of each GPU. A mode that cannot be read now is the last known one, because a GPU must not be
+/// offered whole while steps may run on its instances.
+#[derive(Default)]
+pub(super) struct MigModes(BTreeMap<String, bool>);
+
+impl MigModes {
+    /// Whether a GPU is cut into instances; `None` if the driver has never told.
+    pub(super) fn is_cut(
+        &mut self,
+        device: &Device<'_>,
+        uuid: &str,
+        notes: &mut Notes,
+    ) -> Option<bool> {
+        let is_cut = match device.mig_mode() {
+            Ok(mode) => mode.current == ENABLED,
+            // The model has no MIG, or the driver is older than MIG.
+            Err(
+                NvmlError::NotSupported
+                | NvmlError::FailedToLoadSymbol(_)
+                | NvmlError::FunctionNotFound,
+            ) => false,
+            Err(error) => {
+                notes.add(format!(
+                    "GPU {uuid} does not tell whether MIG is on, so its last known mode counts: {error}"
+                ));
+                return self.0.get(uuid).copied();
+            }
+        };
+        self.0.insert(uuid.to_owned(), is_cut);
+        Some(is_cut)
+    }
+}
+
+/// The instances of a GPU by UUID, and why some of them could not be read.
+pub(super) struct Instances<'nvml> {
+    pub(super) found: Vec<(String, Device<'nvml>)>,
+    pub(super) unread: Option<NvmlError>,
+}
+
+impl<'nvml> Instances<'nvml> {
+    pub(super) fn of(device: &Device<'nvml>) -> Self {
+        let mut instances = Self {
+            found: Vec::new(),
+            unread: None,
+        };
+        let count = device.mig_device_count();
+        let count = count.unwrap_or_else(|error| {
+            instances.unread = Some(error);
+            0
+        });
+        for place in 0..count {
+            let instance = device.mig_device_by_index(place);
+            match instance.and_then(|instance| Ok((line(&instance.uuid()?), instance))) {
+                Ok(found) => instances.found.push(found),
+                // There is no instance at this place.
+                Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
+                Err(error) => instances.unread = Some(error),
+            }
+        }
+        instances
+    }
+}
+
 /// Adds the units of one GPU to a report, with a reading of each, and one of the whole GPU if it has
-/// instances.
-pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut DriverReport) {
+/// instances. Units that cannot be read are taken from the last report.
+pub(super) fn units(
+    device: &Device<'_>,
+    whole: Gpu,
+    modes: &mut MigModes,
+    last: &[Gpu],
+    report: &mut DriverReport,
+) {
     report
         .readings
         .push(reading::of(device, &whole.uuid, &mut report.notes));
-    let mode = optional("a GPU's MIG mode", device.mig_mode(), &mut report.notes);
-    if mode.is_none_or(|mode| mode.current != ENABLED) {
-        report.gpus.push(whole);
-        return;
-    }
-    let before = report.gpus.len();
-    let count = optional(
-        "how many MIG instances there may be",
-        device.mig_device_count(),
-        &mut report.notes,
-    );
-    for place in 0..count.unwrap_or_default() {
-        // Fails for an index without an instance.
-        let Ok(instance) = device.mig_device_by_index(place) else {
-            continue;
-        };
-        match instance.uuid() {
-            Ok(uuid) => add(&instance, &line(&uuid), &whole, report),
-            Err(error) => {
-                let index = whole.index;
-                report.notes.add(format!(
-                    "MIG instance {place} of GPU {index} does not answer and is ignored: {error}"
-                ));
-            }
+    match modes.is_cut(device, &whole.uuid, &mut report.notes) {
+        Some(false) => return report.gpus.push(whole),
+        Some(true) => {}
+        None => {
+            return report.notes.add(format!(
+                "GPU {} is not used until it tells whether MIG is on",
+                whole.index
+            ));
         }
+    }
+    let Instances { found, unread } = Instances::of(device);
+    let before = report.gpus.len();
+    for (uuid, instance) in &found {
+        add(instance, uuid, &whole, report);
+    }
+    if let Some(error) = unread {
+        report.notes.add(format!(
+            "some MIG instances of GPU {} do not answer, so the last known ones are shown: {error}",
+            whole.index
+        ));
+        let is_here = |gpu: &&Gpu| gpu.mig.as_ref().is_some_and(|mig| mig.parent == whole.uuid);
+        let is_found = |gpu: &&Gpu| found.iter().any(|(uuid, _)| *uuid == gpu.uuid);
+        let unread = last.iter().filter(is_here).filter(|gpu| !is_found(gpu));
+        report.gpus.extend(unread.cloned());
     }
     if report.gpus.len() == before {
         report.notes.add(format!(
@@ -48,11 +120,6 @@ pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut DriverReport) 
             whole.index
         ));
     }
-}
-
-/// Whether a GPU is partitioned into instances, if the driver tells.
-pub(super) fn is_cut(device: &Device<'_>) -> bool {
-    device.mig_mode().is_ok_and(|mode| mode.current == ENABLED)
 }
 
 fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut DriverReport) {

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use tracing::{debug, warn};
 
 use super::answer::line;
+use super::device::short_address;
 use super::open;
 use crate::detect::health::{XidAction, of_xid};
 
@@ -19,21 +21,28 @@ use crate::detect::health::{XidAction, of_xid};
 const WAIT_MILLIS: u32 = 60_000;
 /// Time until new GPUs are added, and until a driver that refused is asked again.
 const LISTEN_INTERVAL: Duration = Duration::from_secs(60);
+/// Time until the other GPUs are listened to again after one was lost: what is raised meanwhile is not heard.
+const PAUSE_AFTER_LOSS: Duration = Duration::from_secs(2);
 /// Most kinds of XID that are counted for one GPU. Fewer than two hundred exist.
 const MAX_KINDS: usize = 256;
 
 /// Number of an event that the driver cannot classify.
 const UNKNOWN: u64 = 999;
 
-/// Counts of XIDs by GPU. Clones share the counts.
+/// Counts of XIDs by UUID of the GPU, or by PCI address if the driver does not tell the UUID. Clones share the counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Xids(Arc<Mutex<BTreeMap<String, BTreeMap<u64, u64>>>>);
 
 impl Xids {
     /// Counts of one GPU.
-    pub(crate) fn of(&self, uuid: &str) -> BTreeMap<u64, u64> {
+    pub(crate) fn of(&self, uuid: &str, pci: Option<&str>) -> BTreeMap<u64, u64> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.get(uuid).cloned().unwrap_or_default()
+        let mut sum = BTreeMap::new();
+        let places = [Some(uuid), pci].into_iter().flatten();
+        for (xid, count) in places.filter_map(|id| counts.get(id)).flatten() {
+            *sum.entry(*xid).or_default() += count;
+        }
+        sum
     }
 
     /// Counts of all GPUs.
@@ -61,11 +70,11 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
         .name("xid".to_owned())
         .spawn(move || {
             loop {
-                let began = Instant::now();
-                if let Err(why) = listen_once(library.as_deref(), &counts) {
+                let pause = listen_once(library.as_deref(), &counts).unwrap_or_else(|why| {
                     debug!("XIDs cannot be received now: {why}");
-                }
-                std::thread::sleep(LISTEN_INTERVAL.saturating_sub(began.elapsed()));
+                    LISTEN_INTERVAL
+                });
+                std::thread::sleep(pause);
             }
         });
     if let Err(error) = started {
@@ -74,8 +83,9 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
     xids
 }
 
-/// Listens to the current GPUs until it is time to look for new ones, or the driver fails.
-fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), String> {
+/// Listens to the current GPUs until it is time to look for new ones, or one fails. Returns how long to wait before the
+/// next time.
+fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<Duration, String> {
     let nvml = open(library)?;
     let words = |error: NvmlError| error.to_string();
     let mut set = nvml.create_event_set().map_err(words)?;
@@ -97,23 +107,35 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), Str
     while Instant::now() < until {
         match set.wait(WAIT_MILLIS) {
             Ok(event) => {
-                let uuid = event
-                    .device
-                    .uuid()
-                    .map_or_else(|_| "unknown".to_owned(), |uuid| line(&uuid));
+                let gpu = gpu_of(&event.device);
                 let xid = match event.event_data {
                     Some(XidError::Value(xid)) => xid,
                     Some(XidError::Unknown) => UNKNOWN,
                     None => continue,
                 };
-                note(&uuid, xid, xids);
+                note(&gpu, xid, xids);
             }
             Err(NvmlError::Timeout) => {}
-            // A lost GPU fails at once and for ever; the others are listened to in the next round.
-            Err(error) => return Err(error.to_string()),
+            // A lost GPU fails at once and for ever; the next round listens to the others.
+            Err(error) => {
+                debug!("a GPU no longer reports XIDs: {error}");
+                return Ok(PAUSE_AFTER_LOSS);
+            }
         }
     }
-    Ok(())
+    Ok(Duration::ZERO)
+}
+
+/// UUID of a GPU, else its PCI address: a GPU that has fallen off the bus may tell only that.
+fn gpu_of(device: &Device<'_>) -> String {
+    let uuid = device.uuid().map(|uuid| line(&uuid));
+    let uuid = uuid.ok().filter(|uuid| !uuid.is_empty());
+    let address = || {
+        device
+            .pci_info()
+            .map(|pci| short_address(&line(&pci.bus_id)))
+    };
+    uuid.unwrap_or_else(|| address().unwrap_or_else(|_| "unknown".to_owned()))
 }
 
 fn note(uuid: &str, xid: u64, xids: &Xids) {

@@ -218,6 +218,7 @@ impl SimHost {
         GpuScan {
             began: self.boot(now),
             gpus,
+            units: BTreeMap::new(),
             memory_available: Some(memory),
         }
     }
