@@ -116,9 +116,14 @@ impl HostDetector {
     /// New failures by the last scan and the driver's error events; each is returned once.
     fn new_failures(&mut self) -> Vec<GpuHealth> {
         let last = &self.driver.last;
-        self.seen_failures.note_slowed(&last.slowed);
         self.seen_failures
             .new_failures(&last.gpus, &last.readings, &self.xids.all())
+    }
+
+    /// Conditions of the GPUs that answered the last scan.
+    pub(crate) fn conditions(&mut self) -> Input {
+        let conditions = self.seen_failures.conditions(&self.driver.last);
+        Input::GpuHealth(GpuHealth::Conditions(conditions))
     }
 
     /// Readings of the last scan.
@@ -300,6 +305,7 @@ pub(crate) async fn watch(
         }
         let found = host.look(DRIVER_LIMIT).await;
         if tell_seen(host.seen(), &events).await.is_err()
+            || tell_conditions(&mut host, &events).await.is_err()
             || tell_health(&mut host, &events).await.is_err()
         {
             return;
@@ -348,6 +354,14 @@ async fn tell_seen(
         }
         None => Ok(()),
     }
+}
+
+async fn tell_conditions(
+    host: &mut HostDetector,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), DetectionEnded> {
+    let event = Event::Core(host.conditions());
+    events.send(event).await.map_err(|_| DetectionEnded)
 }
 
 async fn tell_health(

@@ -31,6 +31,8 @@ struct GpuEntry {
     #[serde(default)]
     counted: Option<String>,
     #[serde(default)]
+    accepted: BTreeSet<String>,
+    #[serde(default)]
     parent: Option<String>,
     #[serde(default)]
     left_by: BTreeSet<AttemptId>,
@@ -111,6 +113,7 @@ impl GpuEntry {
             held,
             sick: gpu.sick.clone(),
             counted: gpu.counted.clone(),
+            accepted: gpu.accepted.clone(),
             parent: gpu.parent.clone(),
             left_by: gpu.left_by.clone(),
         }
@@ -125,6 +128,7 @@ impl GpuEntry {
             }),
             sick: self.sick,
             counted: self.counted,
+            accepted: self.accepted,
             parent: self.parent,
             left_by: self.left_by,
         }
@@ -149,6 +153,7 @@ mod tests {
             held: Some(held),
             sick: Some("XID 48".to_owned()),
             counted: Some("2 errors".to_owned()),
+            accepted: ["its compute mode is prohibited".to_owned()].into(),
             parent: Some("GPU-b".to_owned()),
             left_by: ["a.1".parse().unwrap()].into(),
         };

@@ -34,6 +34,8 @@ pub struct StoredGpu {
     pub sick: Option<String>,
     /// The driver's failure count at the last report: the same count again is no new failure.
     pub counted: Option<String>,
+    /// Conditions that an admin has accepted while they last.
+    pub accepted: BTreeSet<String>,
     /// The GPU that the unit is a MIG instance of.
     pub parent: Option<String>,
     /// Suspended attempts that were seen to hold nothing there. They do not own what holds the GPU now, and
@@ -66,8 +68,45 @@ struct GpuRecord {
     /// Processes that were there while no attempt used the GPU.
     foreign: BTreeSet<u32>,
     lost: bool,
+    /// Conditions that make the GPU unfit while they last.
+    conditions: BTreeSet<String>,
+    /// Whether memory is in use by no process, though no attempt has the GPU.
+    is_used_unseen: bool,
     /// When an admin asked for the GPU's return to service.
     wanted_since: Option<BootMillis>,
+}
+
+/// Condition of a GPU whose memory is in use by nobody who can be seen.
+const USED_UNSEEN: &str =
+    "more than 1 GiB of its memory is in use, by no process that the driver shows";
+
+impl GpuRecord {
+    /// The conditions that no admin has accepted.
+    fn unaccepted(&self) -> impl Iterator<Item = &str> {
+        let unseen = self.is_used_unseen.then_some(USED_UNSEEN);
+        let others = self.conditions.difference(&self.kept.accepted);
+        others.map(String::as_str).chain(unseen)
+    }
+
+    /// The part that does not depend on how the GPU is cut.
+    fn of_hardware(&self) -> Self {
+        Self {
+            kept: StoredGpu {
+                sick: self.kept.sick.clone(),
+                counted: self.kept.counted.clone(),
+                accepted: self.kept.accepted.clone(),
+                ..StoredGpu::default()
+            },
+            conditions: self.conditions.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether more memory is in use than drivers use themselves.
+fn is_more_than_idle(idle: Option<u64>, used: Option<u64>) -> bool {
+    let idle = idle.unwrap_or(0).max(UNSEEN_IDLE_BYTES);
+    used.is_some_and(|used| used > idle.saturating_add(TOLERANCE_BYTES))
 }
 
 /// All known GPUs.
@@ -137,6 +176,13 @@ impl Gpus {
                 pids: pids.clone(),
             });
         }
+        let conditions: Vec<&str> = known.unaccepted().collect();
+        if !conditions.is_empty() {
+            return Some(GpuFault::Quarantined {
+                why: conditions.join("; "),
+                pids: Vec::new(),
+            });
+        }
         let foreign = self.respect_foreign && !known.foreign.is_empty();
         foreign.then(|| GpuFault::Foreign {
             pids: named(known.foreign.iter().copied()),
@@ -167,14 +213,10 @@ impl Gpus {
         let all = self.known.keys();
         let gone = all.filter(|unit| self.is_gone(unit) && !is_held(unit));
         for unit in gone.cloned().collect::<Vec<_>>() {
-            let before = self.known.remove(&unit).unwrap_or_default().kept;
-            if before.parent.is_none() && before.sick.is_some() {
-                let kept = StoredGpu {
-                    sick: before.sick,
-                    counted: before.counted,
-                    ..StoredGpu::default()
-                };
-                self.known.entry(unit).or_default().kept = kept;
+            let before = self.known.remove(&unit).unwrap_or_default();
+            let rest = before.of_hardware();
+            if before.kept.parent.is_none() && rest != GpuRecord::default() {
+                self.known.insert(unit, rest);
             }
         }
         is_new
@@ -223,13 +265,23 @@ impl Gpus {
             } => (processes.as_deref().unwrap_or_default(), *memory_used),
         };
         known.lost = false;
+        // A driver that hides processes is not one that shows none.
+        let is_told = processes.is_empty()
+            && matches!(
+                seen,
+                GpuObservation::Present {
+                    processes: Some(_),
+                    ..
+                }
+            );
         match hands {
             GpuUse::Attempt => known.foreign.retain(|pid| processes.contains(pid)),
             GpuUse::Awaited => {}
             GpuUse::Unused if known.kept.held.is_some() => known.kept.held = busy,
             GpuUse::Unused => {
                 known.foreign = processes.iter().copied().collect();
-                if processes.is_empty() {
+                known.is_used_unseen = is_told && is_more_than_idle(known.kept.idle_bytes, memory);
+                if processes.is_empty() && !known.is_used_unseen {
                     known.kept.idle_bytes = memory.or(known.kept.idle_bytes);
                 }
             }
@@ -332,6 +384,17 @@ impl Gpus {
         known.kept.held = Some(holders);
     }
 
+    /// Replaces the conditions that make a GPU unfit.
+    pub(crate) fn set_conditions(&mut self, uuid: &str, conditions: BTreeSet<String>) {
+        if conditions.is_empty() && !self.known.contains_key(uuid) {
+            return;
+        }
+        let known = self.known.entry(uuid.to_string()).or_default();
+        // An accepted condition that is over counts if it comes again.
+        known.kept.accepted.retain(|why| conditions.contains(why));
+        known.conditions = conditions;
+    }
+
     /// Marks a GPU as unhealthy; the first cause is reported.
     pub(crate) fn mark_unhealthy(&mut self, uuid: &str, why: String, is_count: bool) {
         let known = self.known.entry(uuid.to_string()).or_default();
@@ -344,7 +407,8 @@ impl Gpus {
     /// Requests the return of a GPU to service; the next scan that starts from now on decides.
     pub(crate) fn request_restore(&mut self, uuid: &str, now: BootMillis) {
         if let Some(known) = self.known.get_mut(uuid) {
-            known.wanted_since = known.kept.sick.is_some().then_some(now);
+            let is_wanted = known.kept.sick.is_some() || known.unaccepted().next().is_some();
+            known.wanted_since = is_wanted.then_some(now);
         }
     }
 
@@ -358,9 +422,13 @@ impl Gpus {
             .wanted_since
             .take_if(|since| *since <= began)
             .is_some()
-            && matches!(seen, GpuObservation::Present { .. })
+            && let GpuObservation::Present { memory_used, .. } = seen
         {
             known.kept.sick = None;
+            known.kept.accepted.clone_from(&known.conditions);
+            if core::mem::take(&mut known.is_used_unseen) {
+                known.kept.idle_bytes = *memory_used;
+            }
         }
     }
 

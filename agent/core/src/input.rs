@@ -124,6 +124,8 @@ pub enum GpuHealth {
         /// event.
         is_count: bool,
     },
+    /// Grant no GPU while it has conditions: all those of each named GPU, by UUID. Repeated with each scan.
+    Conditions(BTreeMap<String, BTreeSet<String>>),
     /// Give this host no more work.
     Drain {
         /// One clause for people.

@@ -1,11 +1,13 @@
 //! Consequences of GPU failures: errors that the driver reports by number (XIDs), uncorrectable memory
 //! errors, throttled clocks. `docs/gpu-health.md` has the same table for admins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::GpuHealth;
 use sluice_common::inventory::{Gpu, GpuReading};
 use tracing::warn;
+
+use super::nvml::DriverReport;
 
 /// Consequence of an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +87,18 @@ pub(crate) fn of_xid(xid: u64) -> (XidAction, &'static str) {
     )
 }
 
+/// Scans in a row after which a slowed GPU is not granted, and after which one that is no longer slowed is granted
+/// again: with a scan every 3 seconds, 9 seconds and a minute.
+const SLOW_SCANS: u32 = 3;
+const FAST_SCANS: u32 = 20;
+
 /// Failures handled before, so that each is handled once: a higher count is a new failure, even on a GPU that
 /// an admin has returned to service.
 #[derive(Debug, Default)]
 pub(crate) struct SeenFailures {
     xids: BTreeMap<(String, u64), u64>,
     ecc: BTreeMap<String, u64>,
-    slowed: BTreeMap<String, &'static str>,
+    slowdowns: BTreeMap<String, ClockCounter>,
 }
 
 impl SeenFailures {
@@ -127,14 +134,52 @@ impl SeenFailures {
         new_failures
     }
 
-    /// Logs once which GPUs are throttled, and why.
-    pub(crate) fn note_slowed(&mut self, slowed: &BTreeMap<String, &'static str>) {
-        for (gpu, why) in slowed {
-            if self.slowed.get(gpu) != Some(why) {
-                warn!(gpu, "a GPU is slowed down: {why}");
+    /// The conditions of a scan, with the GPUs that hardware has slowed down for some time: a short slowdown is logged,
+    /// and a GPU that recovers for a moment is not fit yet.
+    pub(crate) fn conditions(
+        &mut self,
+        report: &DriverReport,
+    ) -> BTreeMap<String, BTreeSet<String>> {
+        let mut all = report.conditions.clone();
+        for (gpu, conditions) in &mut all {
+            let slowdown = self.slowdowns.entry(gpu.clone()).or_default();
+            if let Some(why) = slowdown.next(gpu, report.slowed.get(gpu).copied()) {
+                conditions.insert(format!("{why} slows it down"));
             }
         }
-        self.slowed.clone_from(slowed);
+        all
+    }
+}
+
+/// Hardware slowdown of one GPU over the last scans.
+#[derive(Debug, Default)]
+struct ClockCounter {
+    /// The last cause.
+    why: Option<&'static str>,
+    /// Scans in a row with a slowdown, or without one.
+    scans: u32,
+    is_slow: bool,
+    /// Whether the GPU counts as slow.
+    is_judged_slow: bool,
+}
+
+impl ClockCounter {
+    /// Counts one scan; returns the cause if the GPU counts as slow.
+    fn next(&mut self, gpu: &str, now: Option<&'static str>) -> Option<&'static str> {
+        if now.is_some() != self.is_slow {
+            self.is_slow = now.is_some();
+            self.scans = 0;
+        }
+        if let Some(why) = now.filter(|_| self.scans == 0) {
+            warn!(gpu, "a GPU is slowed down: {why}");
+        }
+        self.scans = self.scans.saturating_add(1);
+        self.why = now.or(self.why);
+        match self.is_slow {
+            true => self.is_judged_slow |= self.scans >= SLOW_SCANS,
+            false => self.is_judged_slow &= self.scans < FAST_SCANS,
+        }
+        self.why.filter(|_| self.is_judged_slow)
     }
 }
 
@@ -315,6 +360,29 @@ mod tests {
         let again = seen_failures.new_failures(&gpus, &[reading(Some(3))], &BTreeMap::new());
         let why = "3 errors of its memory could not be corrected";
         assert_eq!(again, [counted(why)]);
+    }
+
+    #[test]
+    fn a_gpu_is_unfit_after_some_scans_of_slowdown_and_fit_after_more_without() {
+        let mut seen_failures = SeenFailures::default();
+        let mut scan = |why: Option<&'static str>| {
+            let gpu = "GPU-a".to_owned();
+            let report = DriverReport {
+                conditions: BTreeMap::from([(gpu.clone(), BTreeSet::new())]),
+                slowed: why.map(|why| (gpu.clone(), why)).into_iter().collect(),
+                ..DriverReport::default()
+            };
+            seen_failures.conditions(&report).remove(&gpu).unwrap()
+        };
+        let heat = || Some("heat");
+        let slow = BTreeSet::from(["heat slows it down".to_owned()]);
+        let told = [heat(), heat(), None, heat(), heat()].map(&mut scan);
+        assert!(told.iter().all(BTreeSet::is_empty), "a moment: {told:?}");
+        assert_eq!(scan(heat()), slow);
+        for _ in 1..FAST_SCANS {
+            assert_eq!(scan(None), slow, "a moment without");
+        }
+        assert_eq!(scan(None), BTreeSet::new());
     }
 
     #[test]

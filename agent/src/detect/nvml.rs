@@ -1,12 +1,14 @@
 //! Detects NVIDIA GPUs by the driver's library (NVML), opened at run time: a host without it is a CPU-only
 //! host. This file owns the library and the last report. The parts are `device` (facts of a GPU), `memory`,
-//! `mig` (instances), `nodes`, `reading` and `xid` (values that change), `glance` (current users).
+//! `mig` (instances), `nodes`, `reading` and `xid` (values that change), `condition` (what makes it unfit),
+//! `glance` (current users).
 //!
 //! Only functions in NVIDIA's documentation are called. A GPU without handle or UUID is skipped. Any other
 //! query that fails leaves one field empty, with a note if the failure says something about the host; a
 //! feature that the model lacks does not.
 
 mod answer;
+mod condition;
 mod device;
 mod glance;
 mod memory;
@@ -21,12 +23,13 @@ use std::path::{Path, PathBuf};
 
 use agent_core::GpuScan;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
 use crate::clock;
 use answer::{is_gone, line};
+use condition::{ActiveLinks, HealthChecker};
 use device::GpuFacts;
 use glance::{GpuUses, UseScanner};
 use mig::MigModes;
@@ -46,6 +49,8 @@ pub(crate) struct DriverReport {
     pub(crate) readings: Vec<GpuReading>,
     /// Whole GPUs whose clocks are throttled by hardware, with the cause.
     pub(crate) slowed: BTreeMap<String, &'static str>,
+    /// Conditions of whole GPUs that make them unfit.
+    pub(crate) conditions: BTreeMap<String, BTreeSet<String>>,
     pub(crate) notes: Notes,
 }
 
@@ -55,6 +60,7 @@ pub(crate) struct Driver {
     nvml: Option<Nvml>,
     facts: GpuFacts,
     modes: MigModes,
+    conditions: HealthChecker,
     use_scanner: UseScanner,
     /// The last report, used if a query of the whole driver fails once.
     last: DriverReport,
@@ -68,6 +74,7 @@ impl Driver {
             nvml: None,
             facts: GpuFacts::default(),
             modes: MigModes::default(),
+            conditions: HealthChecker::default(),
             use_scanner: UseScanner::default(),
             last: DriverReport::default(),
         }
@@ -136,6 +143,7 @@ impl Driver {
         report.cuda = self.cuda(nvml, &mut report.notes);
         self.facts.begin_look();
         let mut seen = BTreeSet::new();
+        let mut links = BTreeMap::new();
         for index in 0..count {
             match nvml
                 .device_by_index(index)
@@ -149,6 +157,10 @@ impl Driver {
                     report
                         .slowed
                         .extend(slowed.map(|why| (whole.uuid.clone(), why)));
+                    let found = self.conditions.of(&device, &whole.uuid);
+                    report.conditions.insert(whole.uuid.clone(), found);
+                    links.extend(links_of(&device, &whole));
+                    warn_of_persistence(&device, index, &mut report.notes);
                     let last = &self.last.gpus;
                     mig::units(&device, whole, &mut self.modes, last, &mut report);
                 }
@@ -164,6 +176,7 @@ impl Driver {
                 }
             }
         }
+        self.conditions.judge_links(&links, &mut report.conditions);
         let last = self.last.gpus.iter();
         let silent = last
             .filter(|gpu| !seen.contains(gpu.mig.as_ref().map_or(&gpu.uuid, |mig| &mig.parent)));
@@ -196,6 +209,20 @@ impl Driver {
                 self.last.cuda.clone()
             }
         }
+    }
+}
+
+fn links_of(device: &Device<'_>, gpu: &Gpu) -> Option<(String, ActiveLinks)> {
+    let active = condition::active_links(device)?;
+    let model = gpu.model.clone();
+    Some((gpu.uuid.clone(), ActiveLinks { model, active }))
+}
+
+fn warn_of_persistence(device: &Device<'_>, index: u32, notes: &mut Notes) {
+    if matches!(device.is_in_persistent_mode(), Ok(false)) {
+        notes.add(format!(
+            "persistence mode of GPU {index} is off, so each step waits for the driver: enable nvidia-persistenced"
+        ));
     }
 }
 

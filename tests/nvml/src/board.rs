@@ -1,4 +1,4 @@
-//! Board, firmware and settings of a card, all fixed: a data-centre card has no display, no fan and no driver model.
+//! Board, firmware and settings of a card, most of them fixed: a data-centre card has no display, no fan and no driver model.
 
 use std::ffi::{c_uint, c_ulong, c_ulonglong};
 
@@ -33,9 +33,9 @@ exports! {
         |device| version.put(nvml::NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, &device.host.driver_version);
 
     gpu fn nvmlDeviceGetPersistenceMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
-        |_device| mode.put(ENABLED);
+        |device| mode.put(if device.gpu().persistence { ENABLED } else { DISABLED });
     gpu fn nvmlDeviceGetComputeMode([device] mode: OutPtr<nvml::nvmlComputeMode_t>)
-        |_device| mode.put(nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT);
+        |device| mode.put(device.gpu().compute_mode);
     gpu fn nvmlDeviceGetDisplayMode([device] mode: OutPtr<nvml::nvmlEnableState_t>)
         |_device| mode.put(DISABLED);
     gpu fn nvmlDeviceGetDisplayActive([device] active: OutPtr<nvml::nvmlEnableState_t>)

@@ -79,6 +79,20 @@ pub(crate) struct Gpu {
     #[serde(default)]
     pub(crate) remapped_rows: RemappedRows,
     pub(crate) retired_pages: Option<RetiredPages>,
+    /// Compute mode by NVML's number.
+    #[serde(default)]
+    pub(crate) compute_mode: u32,
+    #[serde(default = "yes")]
+    pub(crate) persistence: bool,
+    /// State of its registration with the NVLink fabric, by NVML's number.
+    #[serde(default = "fabric_completed")]
+    pub(crate) fabric_state: u8,
+    /// PCIe link as it is now.
+    #[serde(default)]
+    pub(crate) pcie: PcieLink,
+    /// Reasons for reduced clocks, as NVML's bits, in addition to idleness.
+    #[serde(default)]
+    pub(crate) clock_reasons: u64,
     /// MIG devices. MIG is on if this is present, even if empty.
     pub(crate) mig: Option<Vec<MigInstance>>,
     /// Links that are down.
@@ -149,6 +163,14 @@ pub(crate) struct RemappedRows {
     pub(crate) failed: bool,
 }
 
+/// A PCIe link; what is absent is as fast as it can be.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PcieLink {
+    pub(crate) generation: Option<u32>,
+    pub(crate) width: Option<u32>,
+}
+
 /// Retired pages of memory, on models that retire pages rather than rows.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,6 +201,14 @@ pub(crate) struct XidInside {
 
 fn cpus_per_node() -> u16 {
     32
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn fabric_completed() -> u8 {
+    3
 }
 
 fn temperature_c() -> u32 {

@@ -62,7 +62,7 @@ exports! {
                 clusterUuid: [0; 16],
                 status: SUCCESS,
                 cliqueId: 0,
-                state: REGISTERED,
+                state: device.gpu().fabric_state,
             })
         };
     gpu fn nvmlDeviceGetGpuFabricInfoV([device] fabric: OutPtr<nvml::nvmlGpuFabricInfo_v2_t>)
@@ -74,15 +74,11 @@ exports! {
                 clusterUuid: [0; 16],
                 status: SUCCESS,
                 cliqueId: 0,
-                state: REGISTERED,
+                state: device.gpu().fabric_state,
                 healthMask: 0,
             })
         };
 }
-
-/// State of a GPU that the fabric manager has admitted.
-const REGISTERED: nvml::nvmlGpuFabricState_t =
-    nvml::NVML_GPU_FABRIC_STATE_COMPLETED as nvml::nvmlGpuFabricState_t;
 
 /// Cards report their fabric from Hopper on.
 fn has_fabric(device: &Device) -> NvmlResult {

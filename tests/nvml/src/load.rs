@@ -211,10 +211,11 @@ fn energy_mj(device: &Device) -> Result<u64, Code> {
     Ok(u64::from(milli(device.model().idle_w)) * seconds.ok_or(UNKNOWN)?)
 }
 
-/// An idle GPU runs slowly for that reason alone.
+/// An idle GPU runs slowly for that reason, and any for those of its file.
 fn throttled(device: &Device) -> u64 {
-    match device.is_idle() {
+    let idle = match device.is_idle() {
         true => u64::from(nvml::nvmlClocksEventReasonGpuIdle),
         false => u64::from(nvml::nvmlClocksEventReasonNone),
-    }
+    };
+    idle | device.gpu().clock_reasons
 }

@@ -26,13 +26,13 @@ exports! {
         |device| pci.put(device.address().info(device.model().pci_device, device.model().pci_subsystem));
 
     gpu fn nvmlDeviceGetCurrPcieLinkGeneration([device] generation: OutPtr<c_uint>)
-        |device| generation.put(device.model().pcie_generation);
+        |device| generation.put(device.gpu().pcie.generation.unwrap_or(device.model().pcie_generation));
     gpu fn nvmlDeviceGetMaxPcieLinkGeneration([device] generation: OutPtr<c_uint>)
         |device| generation.put(device.model().pcie_generation);
     gpu fn nvmlDeviceGetGpuMaxPcieLinkGeneration([device] generation: OutPtr<c_uint>)
         |device| generation.put(device.model().pcie_generation);
     gpu fn nvmlDeviceGetCurrPcieLinkWidth([device] width: OutPtr<c_uint>)
-        |_device| width.put(16);
+        |device| width.put(device.gpu().pcie.width.unwrap_or(16));
     gpu fn nvmlDeviceGetMaxPcieLinkWidth([device] width: OutPtr<c_uint>)
         |_device| width.put(16);
     gpu fn nvmlDeviceGetPcieReplayCounter([device] replays: OutPtr<c_uint>)

@@ -530,3 +530,117 @@ fn a_gpu_that_is_cut_under_a_step_is_granted_when_that_step_is_gone() {
     let unfit = &the_node(&dev)["unfit_gpus"];
     assert_eq!(*unfit, serde_json::json!([]), "no instance is left behind");
 }
+
+/// Returns why each GPU of a host is not granted, by index.
+fn unfit(dev: &Dev) -> Vec<(u64, String)> {
+    let node = the_node(dev);
+    let all = node["unfit_gpus"].as_array().unwrap();
+    let one = |gpu: &Value| {
+        let message = gpu["message"].as_str().unwrap().to_owned();
+        (gpu["index"].as_u64().unwrap(), message)
+    };
+    all.iter().map(one).collect()
+}
+
+#[test]
+fn what_makes_a_gpu_unfit_keeps_it_from_being_granted_while_it_lasts() {
+    let (_folder, path) = changed("h100x8.json", |_| {});
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    assert_eq!(unfit(&dev), []);
+    let mut file = whole.clone();
+    let faults = serde_json::json!([
+        {"compute_mode": 2},
+        {"remapped_rows": {"failed": true}},
+        {"remapped_rows": {"pending": true}, "retired_pages": {"pending": true}},
+        {"fabric_state": 2},
+        {"pcie": {"width": 8}},
+        {"links_down": [3]},
+        {"clock_reasons": 64, "utilization": {"gpu": 90}},
+        {"memory_used_mib": 20_000},
+    ]);
+    for (gpu, fault) in file["gpus"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .zip(faults.as_array().unwrap())
+    {
+        gpu.as_object_mut()
+            .unwrap()
+            .extend(fault.as_object().unwrap().clone());
+    }
+    file["gpus"][0]["persistence"] = false.into();
+    rewrite(&path, &file);
+    let expected = [
+        "its compute mode is prohibited: run `nvidia-smi -c DEFAULT`",
+        "rows of its memory could not be remapped",
+        "it needs a reset to remap rows of its memory; it needs a reset to retire pages of its memory",
+        "its registration with the NVLink fabric is not finished: look at the fabric manager (`systemctl status nvidia-fabricmanager`)",
+        "its PCIe link has 8 of 16 lanes",
+        "1 of its 18 NVLinks are down",
+        "heat slows it down",
+        "more than 1 GiB of its memory is in use, by no process that the driver shows",
+    ];
+    let expected = expected.map(|why| format!("quarantined: {why}"));
+    let expected: Vec<(u64, String)> = (0..).zip(expected).collect();
+    sluice_tests::eventually("eight unfit GPUs", || {
+        (unfit(&dev) == expected).then_some(())
+    });
+    noted(&dev, "persistence mode of GPU 0 is off");
+    dev.ok(&[&["submit", "--id", "a", "--gpus", "1"][..], &SLEEP].concat());
+    dev.step_in("a", &["queued"]);
+
+    // A check that cannot be made now is as it was.
+    file["gpus"][1]["errors"] = serde_json::json!({"nvmlDeviceGetRemappedRows": "UNKNOWN"});
+    file["gpus"][0]["compute_mode"] = 7.into();
+    rewrite(&path, &file);
+    sluice_tests::eventually("a mode of later drivers", || {
+        unfit(&dev)[0]
+            .1
+            .contains("its compute mode is number 7")
+            .then_some(())
+    });
+    assert_eq!(unfit(&dev)[1], expected[1]);
+
+    // An admin accepts one.
+    let node = the_node(&dev)["name"].as_str().unwrap().to_owned();
+    dev.ok(&["uncordon", &node, "--gpu", "4"]);
+    let step = dev.step_in("a", &["running"]);
+    assert_eq!(step["placements"][0]["gpus"][0], whole["gpus"][4]["uuid"]);
+
+    rewrite(&path, &whole);
+    let slow = (6, "quarantined: heat slows it down".to_owned());
+    sluice_tests::eventually(
+        "GPUs that are fit, but for the one that was hot just now",
+        || (unfit(&dev) == [slow.clone()]).then_some(()),
+    );
+}
+
+#[test]
+fn a_slow_pcie_link_counts_under_load_alone() {
+    let (_folder, path) = changed("l40sx4.json", |file| {
+        file["gpus"][0]["pcie"] = serde_json::json!({"generation": 1});
+    });
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    assert_eq!(unfit(&dev), [], "an idle one saves power");
+    file["gpus"][0]["utilization"] = serde_json::json!({"gpu": 50});
+    rewrite(&path, &file);
+    let why = "quarantined: its PCIe link runs at generation 1 of 4 under load";
+    let slow = [(0, why.to_owned())];
+    sluice_tests::eventually("a slow link", || (unfit(&dev) == slow).then_some(()));
+    file["gpus"][0]["utilization"] = Value::Null;
+    file["gpus"][0]["pcie"] = serde_json::json!({"generation": 4});
+    file["gpus"][0]
+        .as_object_mut()
+        .unwrap()
+        .remove("utilization");
+    rewrite(&path, &file);
+    sluice_tests::eventually("a fast link", || unfit(&dev).is_empty().then_some(()));
+}

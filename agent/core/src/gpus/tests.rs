@@ -148,3 +148,67 @@ fn what_was_kept_is_taken_over() {
         "its idle level too"
     );
 }
+
+fn quarantined(why: &str) -> Option<GpuFault> {
+    Some(GpuFault::Quarantined {
+        why: why.into(),
+        pids: Vec::new(),
+    })
+}
+
+fn give_back(gpus: &mut Gpus, seen: &GpuObservation) {
+    gpus.request_restore(GPU, BootMillis(1));
+    gpus.give_back(GPU, seen, BootMillis(1));
+}
+
+#[test]
+fn a_gpu_is_unfit_while_a_condition_lasts_unless_an_admin_accepts_it() {
+    let mut gpus = idle_at(10);
+    let set = |gpus: &mut Gpus, whys: &[&str]| {
+        gpus.set_conditions(GPU, whys.iter().map(ToString::to_string).collect());
+    };
+    set(&mut gpus, &["a", "b"]);
+    assert_eq!(fault(&gpus), quarantined("a; b"));
+    set(&mut gpus, &["a"]);
+    assert_eq!(fault(&gpus), quarantined("a"));
+    give_back(&mut gpus, &there(&[], 10));
+    assert_eq!(fault(&gpus), None, "accepted");
+    let mut next = Gpus::new(true);
+    next.remember(gpus.kept());
+    next.observe(GPU, &there(&[], 10), GpuUse::Unused);
+    set(&mut next, &["a", "b"]);
+    assert_eq!(fault(&next), quarantined("b"), "by the next agent too");
+    set(&mut next, &[]);
+    assert_eq!(fault(&next), None);
+    set(&mut next, &["a"]);
+    assert_eq!(fault(&next), quarantined("a"), "it came again");
+}
+
+#[test]
+fn memory_that_nobody_who_is_seen_uses_is_no_idle_memory() {
+    let mut gpus = idle_at(10);
+    gpus.observe(GPU, &there(&[], 20_000), GpuUse::Unused);
+    assert_eq!(fault(&gpus), quarantined(USED_UNSEEN));
+    gpus.observe(GPU, &there(&[], 10), GpuUse::Unused);
+    assert_eq!(fault(&gpus), None);
+    let untold = GpuObservation::Present {
+        processes: None,
+        memory_used: Some(20_000 * MIB),
+    };
+    gpus.observe(GPU, &untold, GpuUse::Unused);
+    assert_eq!(fault(&gpus), None, "the driver hides who uses it");
+    gpus.observe(GPU, &there(&[], 20_000), GpuUse::Unused);
+    give_back(&mut gpus, &there(&[], 20_000));
+    gpus.observe(GPU, &there(&[], 20_000), GpuUse::Unused);
+    assert_eq!(fault(&gpus), None, "an admin took it for idle");
+    assert_eq!(gpus.busy(GPU, &there(&[], 20_000)), None);
+}
+
+#[test]
+fn a_condition_of_a_gpu_outlives_how_it_is_cut() {
+    let mut gpus = idle_at(10);
+    gpus.set_conditions(GPU, ["a".to_string()].into());
+    let cut = [(GPU.to_string(), ["MIG-1".to_string()].into())];
+    gpus.learn_units(&cut.into(), |_| false);
+    assert_eq!(fault(&gpus), quarantined("a"));
+}

@@ -123,6 +123,11 @@ impl Core {
                 why,
                 is_count,
             } => self.gpus.mark_unhealthy(&uuid, why, is_count),
+            GpuHealth::Conditions(all) => {
+                for (uuid, conditions) in all {
+                    self.gpus.set_conditions(&uuid, conditions);
+                }
+            }
             GpuHealth::Drain { why } => self.gpus.drain(why),
         }
         // The failure count is stored even if there is nothing new to report.
