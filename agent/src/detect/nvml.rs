@@ -29,7 +29,7 @@ use sluice_common::inventory::{Gpu, GpuReading};
 use super::notes::Notes;
 use crate::clock;
 use answer::{is_gone, line};
-use condition::{ActiveLinks, HealthChecker};
+use condition::{HealthChecker, LinkCount};
 use device::GpuFacts;
 use glance::{GpuUses, UseScanner};
 use mig::MigModes;
@@ -212,10 +212,10 @@ impl Driver {
     }
 }
 
-fn links_of(device: &Device<'_>, gpu: &Gpu) -> Option<(String, ActiveLinks)> {
+fn links_of(device: &Device<'_>, gpu: &Gpu) -> Option<(String, LinkCount)> {
     let active = condition::active_links(device)?;
     let model = gpu.model.clone();
-    Some((gpu.uuid.clone(), ActiveLinks { model, active }))
+    Some((gpu.uuid.clone(), LinkCount { model, active }))
 }
 
 fn warn_of_persistence(device: &Device<'_>, index: u32, notes: &mut Notes) {

@@ -31,7 +31,7 @@ pub(super) struct HealthChecker {
 }
 
 /// Number of active NVLinks of a GPU, and its model.
-pub(super) struct ActiveLinks {
+pub(super) struct LinkCount {
     pub(super) model: String,
     pub(super) active: u32,
 }
@@ -58,7 +58,7 @@ impl HealthChecker {
     /// the same model. A GPU without a bridge has none.
     pub(super) fn judge_links(
         &mut self,
-        links: &BTreeMap<String, ActiveLinks>,
+        links: &BTreeMap<String, LinkCount>,
         found: &mut BTreeMap<String, BTreeSet<String>>,
     ) {
         for (uuid, own) in links {
