@@ -304,13 +304,11 @@ fn list(data: &DataArgs) -> anyhow::Result<()> {
             (false, true) => "retiring; issued the coordinator's own",
             (false, false) => "trusted",
         };
-        let names: Vec<&str> = it.nodes.iter().map(NodeName::as_str).collect();
-        writeln!(
-            out,
-            "{fingerprint}  {role}  {} nodes {}",
-            names.len(),
-            names.join(" ")
-        )?;
+        write!(out, "{fingerprint}  {role}  {} nodes", it.nodes.len())?;
+        for name in &it.nodes {
+            write!(out, " {name}")?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

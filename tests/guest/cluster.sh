@@ -37,6 +37,19 @@ verdict() {
     say 'all of it holds'
 }
 
+# block NAME [LINES]: runs the commands of a block of a page, or some of them, as an admin of this host would. LINES is an
+# address of sed, such as `2` or `2,4`.
+block() {
+    local commands
+    commands=$(commands_of "$1" | sed -n "${2:-1,$}p")
+    echo "$commands" >&2
+    bash -euo pipefail -c "$commands"
+}
+# A block of `console` shows after `$ ` what to type, and then what is printed.
+commands_of() { if grep -q '^\$ ' "/scenario/blocks/$1"; then with_our_name "$1" | sed -n 's/^\$ //p'; else with_our_name "$1"; fi; }
+shown_by() { with_our_name "$1" | sed '/^\$ /d'; }
+with_our_name() { sed -E 's/gpu-[0-9]+/guest/g' "/scenario/blocks/$1"; }
+
 # eventually SECONDS WHAT COMMAND...: until the command succeeds.
 eventually() {
     local end=$((SECONDS + $1)) what=$2

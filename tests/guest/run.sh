@@ -79,7 +79,17 @@ make_disks() {
     for name in ext4 xfs; do disks+=(-drive "file=$work/$name.img,format=raw,if=virtio"); done
 }
 
+# The blocks of pages that belong to this scenario: their fences say `guest: SCENARIO NAME`.
+take_blocks() {
+    mkdir "$work/payload/blocks"
+    awk -v scenario="$scenario" -v folder="$work/payload/blocks/" '
+        /^ *```/ { indent = index($0, "`"); file = $2 == "guest:" && $3 == scenario ? folder $4 : ""; next }
+        file != "" { print substr($0, indent) > file }
+    ' "$here"/docs/*.md
+}
+
 seal() {
+    take_blocks
     cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
     ln -s "$scenario.sh" "$work/payload/scenario"
     truncate -s 256M "$work/payload.img"

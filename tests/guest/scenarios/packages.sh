@@ -7,8 +7,19 @@ trial_dir=/srv/trial
 net=10.9.0
 packages=(sluice sluice-agent sluice-coordinator)
 
+# apt-get asks nothing, and the page finds the packages of build N where a checkout has them.
+export DEBIAN_FRONTEND=noninteractive
+echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/90guest
+use_build() {
+    mkdir -p /srv/checkout/target
+    ln -sfn "/scenario/deb/$1" /srv/checkout/target/deb
+    cd /srv/checkout
+}
+
+# install_build N BLOCK...
 install_build() {
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q "/scenario/deb/$1"/*.deb </dev/null >"/tmp/apt.$1" 2>&1 ||
+    use_build "$1"
+    for name in "${@:2}"; do block "$name" '/^apt-get/'; done </dev/null >"/tmp/apt.$1" 2>&1 ||
         { cat "/tmp/apt.$1"; fail "build $1 is not installed"; }
     # What dpkg asks, or says about a file that somebody has changed, would stop an upgrade that nobody watches.
     ! grep -iE 'conffile|error|fail' "/tmp/apt.$1" || fail 'apt had something to say'
@@ -44,16 +55,16 @@ first_host() {
     printf '127.0.0.1 localhost\n%s guest\n' "$net.254" >/etc/hosts
     useradd --create-home step
     printf 'default_user = "step"\nshared_users = ["step"]\n' >>/etc/sluice/supervisor.toml
-    runuser -u sluice-coordinator -- sluice-coordinator init
-    systemctl enable -q --now sluice-coordinator
+    block install-coordinator '2,$'
     # The package has made the token and root's way in.
     [ "$(stat -c '%U %a' /etc/sluice/api-token)" = 'sluice-coordinator 600' ] || fail 'the token is not private'
     sluice auth whoami | grep -q '^admin' || fail 'root is not an admin by the context of the package'
     ! runuser -u step -- sluice auth whoami || fail 'a user of this machine is let in without a token'
     sluice login http://127.0.0.1:7070 --token-file /etc/sluice/api-token --subject default
-    sluice token create --label joined=by-hand | sluice-agent join
-    systemctl enable -q --now sluice-agent
+    block join-host 1 | block join-host 2
+    block start-host 1
     eventually 180 'the node to be ready' node_is_ready
+    block start-host 2
     for unit in steps supervisor agent coordinator; do is_active "$unit" || fail "$unit is not active"; done
     find /var/lib/sluice/agent/tls -type f -printf '%p %u %m\n' | sort
     [ -z "$(find /var/lib/sluice/agent ! -user sluice-agent)" ] || fail 'a file is not the agent`s'
@@ -182,7 +193,7 @@ restarted_and_upgraded() {
     for i in "${steps_[@]}"; do seen+=("$(counted "$i")"); done
     local agent coordinator
     agent=$(pid_of agent) coordinator=$(pid_of coordinator) pid=$(pid_of supervisor) exe=$(stat -L -c %i "/proc/$pid/exe")
-    install_build 2
+    install_build 2 upgrade
     grep -q '^default_user' /etc/sluice/supervisor.toml || fail 'what was written into supervisor.toml is gone'
     has_replaced "$agent" agent || fail 'the old agent runs on'
     has_replaced "$coordinator" coordinator || fail 'the old coordinator runs on'
@@ -247,11 +258,17 @@ drained() {
 # Whoever does not drain is told, and nothing runs on. The holder of the groups, whose stop would end what runs, may be dead.
 removed_without_holder() {
     removes no-holder
-    install_build 2
+    installed_again
+}
+removed() {
+    removes holder
+    installed_again
+}
+installed_again() {
+    install_build 2 install-host
     systemctl enable -q --now sluice-agent
     eventually 180 'the node to be ready' node_is_ready
 }
-removed() { removes holder; }
 removes() {
     local step pid
     step=$(on guest --cpus 0.1 -- sh -c 'echo $$; exec sleep 3600')
@@ -260,7 +277,7 @@ removes() {
     pid=$(counted "$step")
     kill -0 "$pid"
     [ "$1" = holder ] || kill -KILL "$(pid_of steps)"
-    apt-get remove -y -q sluice-agent </dev/null >/tmp/removed 2>&1 || { cat /tmp/removed; fail 'sluice-agent is not removed'; }
+    apt-get remove -q sluice-agent </dev/null >/tmp/removed 2>&1 || { cat /tmp/removed; fail 'sluice-agent is not removed'; }
     grep 'steps that run on this host' /tmp/removed
     has_ended() { ! kill -0 "$pid"; }
     eventually 30 'the step to end with the package' has_ended
@@ -281,6 +298,7 @@ left() {
     pgrep -a sluice || true
 }
 purged() {
+    block uninstall </dev/null
     systemctl stop 'trial-*'
     apt-get purge -y -q "${packages[@]}" </dev/null >/tmp/purged 2>&1 || { cat /tmp/purged; fail 'not purged'; }
     ! grep -iE 'error|fail|not empty' /tmp/purged || fail 'apt had something to say'
@@ -293,7 +311,7 @@ purged() {
 if [ ! -e "$trial_dir" ]; then
     mkdir -p "$trial_dir"
     say 'install'
-    install_build 1
+    install_build 1 install-coordinator install-host
     trial 'nothing starts by itself' nothing_starts_by_itself
     network_up
     trial 'a cluster, and its first host by a token' first_host

@@ -95,4 +95,30 @@ systemctl show -P NRestarts sluice-supervisor
 eventually 30 'the step to count on' counts_on "$step" "$seen"
 is_state "$step" running || fail 'the step did not outlive the watchdog'
 
+say 'a reload, as the page on operations shows it'
+sed -i '1i address = "10.0.0.7"\nlog_filter = "info,sluice_agent=info"' /etc/sluice/agent.toml
+printf '\n[labels]\nrack = "7"\n' >>/etc/sluice/agent.toml
+block reload 1
+is_as_shown() { [ "$(block reload 2)" = "$(shown_by reload)" ]; }
+eventually 30 'the lines that the page shows' is_as_shown
+
+say 'a restore: the step that runs is adopted'
+mkdir /backups
+chown sluice-coordinator /backups
+runuser -u sluice-coordinator -- sluice-coordinator backup /backups/sluice-2026-11-22
+rm -r /var/lib/sluice/coordinator/*
+seen=$(counted "$step")
+block restore
+eventually 60 'the node to be ready' node_is_ready
+eventually 30 'the step to count on' counts_on "$step" "$seen"
+
+say 'a lost disk: the step that runs is adopted by the keys alone'
+systemctl stop sluice-coordinator
+find /var/lib/sluice/coordinator -mindepth 1 -maxdepth 1 ! -name tls ! -name warrants.key -exec rm -r {} +
+block lost-disk
+eventually 60 'the node to be ready' node_is_ready
+eventually 60 'the step to be adopted' is_state "$step" running
+seen=$(counted "$step")
+eventually 30 'the step to count on' counts_on "$step" "$seen"
+
 say 'all of it holds'

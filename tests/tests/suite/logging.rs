@@ -1,5 +1,7 @@
 //! Logs of the daemons: every event once, in the requested format, and never a secret.
 
+mod page;
+
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

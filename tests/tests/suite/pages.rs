@@ -339,11 +339,11 @@ fn asking_for_help(line: &str) -> Option<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn commands_in_blocks_that_are_not_run_are_commands() {
+fn commands_in_blocks_that_the_guest_runs_are_commands() {
     let mut checked = 0;
     for page in pages() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
-        for block in text.split("```sh not run: ").skip(1) {
+        for block in text.split(" guest: ").skip(1) {
             let block = block.split("```").next().unwrap_or_default();
             for (program, words) in block.lines().skip(1).filter_map(asking_for_help) {
                 let mut command = Command::new(binaries().join(program));
@@ -356,7 +356,7 @@ fn commands_in_blocks_that_are_not_run_are_commands() {
             }
         }
     }
-    assert!(checked > 10, "the search is broken: {checked} commands");
+    assert!(checked >= 8, "the search is broken: {checked} commands");
 }
 
 #[test]
