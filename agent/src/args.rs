@@ -82,6 +82,9 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Print what this host would report, as JSON, and exit. Needs no coordinator.
     Detect,
+    /// Answer requests about the GPUs on standard input: the agent starts this process for itself.
+    #[command(hide = true)]
+    QueryDriver,
     /// Print whether this host's supervisor answers, as JSON, and exit. The agent that runs here stays connected to it.
     Supervisor,
     /// Join a cluster with the line that `sluice token create` printed. The agent starts by itself after that.

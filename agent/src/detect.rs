@@ -1,18 +1,21 @@
 //! Detects the host's hardware and its state, with one file for each detector. A detector that fails leaves
 //! its part empty and adds a note to the inventory; detection as a whole never fails.
 //!
-//! A thread of its own queries the GPU driver, because a query may block for ever. Meanwhile the last answer
-//! stays, and the agent continues.
+//! A process of its own queries the GPU driver, because a query may block for ever or crash. Meanwhile the last
+//! answer stays, and the agent continues.
 
+mod client;
 mod cpu;
 mod health;
 mod machine;
 mod memory;
 mod notes;
 pub(crate) mod nvml;
+mod report_file;
 mod storage;
 mod system;
 pub(crate) mod topology;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,16 +24,21 @@ use std::time::Duration;
 use agent_core::{GpuHealth, GpuObservation, GpuScan, Input};
 use sluice_common::inventory::{self, HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use crate::clock;
 use crate::config::Reserve;
 use crate::engine::Event;
 
+use client::DriverClient;
 use health::SeenFailures;
 use notes::Notes;
-use nvml::{Driver, DriverReport, Xids};
+use nvml::DriverReport;
+use report_file::ReportFile;
+use worker::DriverRequest;
+
+pub(crate) use worker::answer as query_driver;
 
 /// Time between two scans of the host. A lost GPU should leave the pool within seconds; a scan takes a few
 /// driver calls.
@@ -44,54 +52,30 @@ const DRIVER_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait of the agent's start for the driver's first answer; a later one is reported as a change.
 const FIRST_LIMIT: Duration = Duration::from_secs(5);
 
-/// The note while the driver does not answer. A constant text, so that it counts as one change.
-const SILENT: &str = "the NVIDIA driver does not answer: its last report is shown, and the rest of this host works without it; look at the kernel's log, and reboot the host if it does not recover";
+/// Condition of each GPU while the driver does not answer.
+const UNANSWERED: &str = "the NVIDIA driver does not answer";
 
 /// State of the detectors.
 pub(crate) struct HostDetector {
     state_dir: PathBuf,
     reserve: Reserve,
-    driver: DriverThread,
-    xids: Xids,
+    driver: DriverClient,
+    last_report: ReportFile,
     seen_failures: SeenFailures,
-}
-
-/// A query for the driver thread.
-#[derive(Clone, Copy, Debug)]
-enum DriverRequest {
-    All,
-    /// Only the users of the GPUs.
-    UseScan,
-}
-
-/// Answer of the driver thread: a report if everything was queried, and the users of the GPUs if the driver
-/// tells.
-struct DriverAnswer {
-    report: Option<DriverReport>,
-    glance: Option<GpuScan>,
-}
-
-/// Handle of the thread that queries the driver.
-struct DriverThread {
-    ask: mpsc::Sender<DriverRequest>,
-    told: mpsc::Receiver<DriverAnswer>,
-    last: DriverReport,
-    /// The last scan of users that was not taken yet.
-    glance: Option<GpuScan>,
-    /// Start of the pending query.
-    asked: Option<Instant>,
-    silent: bool,
 }
 
 impl HostDetector {
     /// `state_dir` selects the disk; `nvml_library` replaces the loader's choice; `reserve` is not offered to
     /// steps.
     pub(crate) fn new(state_dir: PathBuf, nvml_library: Option<PathBuf>, reserve: Reserve) -> Self {
+        let mut driver = DriverClient::start(nvml_library);
+        let last_report = ReportFile::new(&state_dir);
+        driver.remember(last_report.load());
         Self {
             state_dir,
             reserve,
-            driver: DriverThread::start(nvml_library.clone()),
-            xids: nvml::listen(nvml_library),
+            driver,
+            last_report,
             seen_failures: SeenFailures::default(),
         }
     }
@@ -117,13 +101,26 @@ impl HostDetector {
     fn new_failures(&mut self) -> Vec<GpuHealth> {
         let last = &self.driver.last;
         self.seen_failures
-            .new_failures(&last.gpus, &last.readings, &self.xids.all())
+            .new_failures(&last.gpus, &last.readings, &self.driver.xids)
     }
 
     /// Conditions of the GPUs that answered the last scan.
     pub(crate) fn conditions(&mut self) -> Input {
-        let conditions = self.seen_failures.conditions(&self.driver.last);
+        let mut conditions = self.seen_failures.conditions(&self.driver.last);
+        if self.driver.is_silent_too_long() {
+            for gpu in &self.driver.last.gpus {
+                let conditions = conditions.entry(gpu.whole().to_owned()).or_default();
+                conditions.insert(UNANSWERED.to_owned());
+            }
+        }
         Input::GpuHealth(GpuHealth::Conditions(conditions))
+    }
+
+    /// Stores the driver's report for the next agent, if it has changed.
+    fn keep_report(&mut self) {
+        if let Some(report) = self.driver.answered() {
+            self.last_report.save(report);
+        }
     }
 
     /// Readings of the last scan.
@@ -133,7 +130,7 @@ impl HostDetector {
             let listed = self.driver.last.gpus.iter();
             let mut listed = listed.filter(|gpu| gpu.uuid == reading.uuid);
             let pci = listed.next().and_then(|gpu| gpu.pci.as_deref());
-            reading.xids = self.xids.of(&reading.uuid, pci);
+            reading.xids = self.driver.xids_of(&reading.uuid, pci);
         }
         Readings {
             host: host_reading(&self.state_dir),
@@ -142,63 +139,7 @@ impl HostDetector {
     }
 }
 
-impl DriverThread {
-    fn start(library: Option<PathBuf>) -> Self {
-        let (ask, mut asked) = mpsc::channel(1);
-        let (tell, told) = mpsc::channel(1);
-        let started = std::thread::Builder::new()
-            .name("nvml".to_owned())
-            .spawn(move || {
-                let mut driver = Driver::new(library);
-                while let Some(ask) = asked.blocking_recv() {
-                    let report = match ask {
-                        DriverRequest::All => Some(driver.look()),
-                        DriverRequest::UseScan => None,
-                    };
-                    let glance = driver.glance();
-                    if tell.blocking_send(DriverAnswer { report, glance }).is_err() {
-                        return;
-                    }
-                }
-            });
-        let mut last = DriverReport::default();
-        if let Err(error) = started {
-            last.notes.add(format!(
-                "GPUs cannot be detected: no thread can be started: {error}"
-            ));
-        }
-        Self {
-            ask,
-            told,
-            last,
-            glance: None,
-            asked: None,
-            silent: false,
-        }
-    }
-
-    /// Queries the driver unless a query is pending, and waits for the answer.
-    async fn look(&mut self, what: DriverRequest, limit: Duration) {
-        if self.asked.is_none() && self.ask.try_send(what).is_ok() {
-            self.asked = Some(Instant::now());
-        }
-        match timeout(limit, self.told.recv()).await {
-            Ok(Some(told)) => {
-                self.last = told.report.unwrap_or(std::mem::take(&mut self.last));
-                self.glance = told.glance;
-                self.asked = None;
-                self.silent = false;
-            }
-            Ok(None) => self
-                .last
-                .notes
-                .add("GPU detection has crashed, which is a defect: its last report is shown"),
-            Err(_) => self.silent = self.asked.is_some_and(|asked| asked.elapsed() >= limit),
-        }
-    }
-}
-
-fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inventory {
+fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverClient) -> Inventory {
     let mut inventory = Inventory::default();
     let mut notes = Notes::default();
     system::detect(&mut inventory, &mut notes);
@@ -222,9 +163,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     inventory.cuda = cuda.clone();
     inventory.gpus = gpus.clone();
     notes.extend(said);
-    if driver.silent {
-        notes.add(SILENT);
-    }
+    notes.extend(&driver.silence());
     inventory.notes = notes.list();
     keep_back(reserve, &mut inventory);
     inventory
@@ -304,6 +243,7 @@ pub(crate) async fn watch(
             return;
         }
         let found = host.look(DRIVER_LIMIT).await;
+        host.keep_report();
         if tell_seen(host.seen(), &events).await.is_err()
             || tell_conditions(&mut host, &events).await.is_err()
             || tell_health(&mut host, &events).await.is_err()
@@ -415,10 +355,9 @@ mod tests {
     use super::*;
     use sluice_common::inventory::Capability;
 
-    async fn found(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
-        let mut host =
-            HostDetector::new(dir.into(), library.map(Path::to_path_buf), reserve.clone());
-        once(&mut host).await.0
+    async fn found(dir: &Path, reserve: &Reserve) -> Inventory {
+        let host = HostDetector::new(dir.into(), None, reserve.clone());
+        inventory(&host.state_dir, &host.reserve, &host.driver)
     }
 
     const NOTHING: Reserve = Reserve {
@@ -429,7 +368,7 @@ mod tests {
     #[tokio::test]
     async fn a_host_reports_itself_less_what_is_kept_back() {
         let dir = tempfile::tempdir().unwrap();
-        let whole = found(dir.path(), None, &NOTHING).await;
+        let whole = found(dir.path(), &NOTHING).await;
         assert!(
             whole.cpus > 0 && whole.memory_bytes > 0 && whole.storage_bytes > 0,
             "{whole:?}"
@@ -441,7 +380,7 @@ mod tests {
             cpus: 1,
             memory_bytes: 1 << 20,
         };
-        let rest = found(dir.path(), None, &reserve).await;
+        let rest = found(dir.path(), &reserve).await;
         assert_eq!(rest.cpus, whole.cpus - 1);
         assert_eq!(rest.memory_bytes, whole.memory_bytes - (1 << 20));
         let told = (rest.reserve.cpus, rest.reserve.memory_bytes);
@@ -450,22 +389,9 @@ mod tests {
             cpus: u32::MAX,
             memory_bytes: u64::MAX,
         };
-        let none = found(dir.path(), None, &much).await;
+        let none = found(dir.path(), &much).await;
         assert_eq!((none.cpus, none.memory_bytes), (0, 0));
         assert_eq!(none.reserve.cpus, whole.cpus, "no more than there is");
-    }
-
-    #[tokio::test]
-    async fn a_library_that_is_not_there_leaves_a_cpu_only_host_and_a_note() {
-        let dir = tempfile::tempdir().unwrap();
-        let missing = dir.path().join("libnvidia-ml.so.1");
-        let found = found(dir.path(), Some(&missing), &NOTHING).await;
-        assert!(found.gpus.is_empty() && found.driver.is_none());
-        assert!(
-            found.notes.iter().any(|note| note.contains("libnvidia-ml")),
-            "{:?}",
-            found.notes
-        );
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
     };
     let outcome = match args.command {
         Some(Command::Detect) => commands::print_detection(raw, &args),
+        Some(Command::QueryDriver) => detect::query_driver(args.nvml_library),
         Some(Command::Supervisor) => commands::print_supervisor(raw, &args),
         Some(Command::Join { ref line, anew }) => {
             let line = line.clone();

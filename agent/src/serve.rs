@@ -92,6 +92,8 @@ pub(crate) async fn serve(
     let engine = Engine::new(core, identity, kept, looks, live, can_greet);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
+    }
+    if !is_declared {
         events.send(Event::Core(host.conditions())).await?;
     }
     let link = Link {

@@ -140,6 +140,13 @@ pub struct Gpu {
     pub devices: Vec<DeviceNode>,
 }
 
+impl Gpu {
+    /// UUID of the whole GPU that it is or belongs to.
+    pub fn whole(&self) -> &str {
+        self.mig.as_ref().map_or(&self.uuid, |mig| &mig.parent)
+    }
+}
+
 /// Parent and profile of a MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -113,6 +113,7 @@ impl SeenFailures {
         for (gpu, raised) in xids {
             for (xid, count) in raised {
                 if grew(&mut self.xids, (gpu.clone(), *xid), *count) {
+                    log_xid(gpu, *xid);
                     new_failures.extend(of_raised(gpus, gpu, *xid, *count));
                 }
             }
@@ -143,7 +144,7 @@ impl SeenFailures {
         let mut all = report.conditions.clone();
         for (gpu, conditions) in &mut all {
             let slowdown = self.slowdowns.entry(gpu.clone()).or_default();
-            if let Some(why) = slowdown.next(gpu, report.slowed.get(gpu).copied()) {
+            if let Some(why) = slowdown.next(gpu, report.slowed.get(gpu)) {
                 conditions.insert(format!("{why} slows it down"));
             }
         }
@@ -155,7 +156,7 @@ impl SeenFailures {
 #[derive(Debug, Default)]
 struct ClockCounter {
     /// The last cause.
-    why: Option<&'static str>,
+    why: Option<String>,
     /// Scans in a row with a slowdown, or without one.
     scans: u32,
     is_slow: bool,
@@ -165,7 +166,7 @@ struct ClockCounter {
 
 impl ClockCounter {
     /// Counts one scan; returns the cause if the GPU counts as slow.
-    fn next(&mut self, gpu: &str, now: Option<&'static str>) -> Option<&'static str> {
+    fn next(&mut self, gpu: &str, now: Option<&String>) -> Option<&str> {
         if now.is_some() != self.is_slow {
             self.is_slow = now.is_some();
             self.scans = 0;
@@ -174,18 +175,27 @@ impl ClockCounter {
             warn!(gpu, "a GPU is slowed down: {why}");
         }
         self.scans = self.scans.saturating_add(1);
-        self.why = now.or(self.why);
+        self.why = now.cloned().or(self.why.take());
         match self.is_slow {
             true => self.is_judged_slow |= self.scans >= SLOW_SCANS,
             false => self.is_judged_slow &= self.scans < FAST_SCANS,
         }
-        self.why.filter(|_| self.is_judged_slow)
+        self.why.as_deref().filter(|_| self.is_judged_slow)
     }
 }
 
 /// Whether a count has grown. A lower count means that the GPU was reset.
 fn grew<K: Ord>(before: &mut BTreeMap<K, u64>, key: K, count: u64) -> bool {
     count > before.insert(key, count).unwrap_or(0)
+}
+
+fn log_xid(gpu: &str, xid: u64) {
+    let (action, name) = of_xid(xid);
+    if action == XidAction::BlameStep {
+        warn!(gpu, xid, "XID caused by a program: {name}");
+    } else {
+        warn!(gpu, xid, "XID: {name}; the host's kernel log says more");
+    }
 }
 
 /// `gpu` is a UUID, or the PCI address of a GPU that did not tell its UUID.
@@ -369,7 +379,10 @@ mod tests {
             let gpu = "GPU-a".to_owned();
             let report = DriverReport {
                 conditions: BTreeMap::from([(gpu.clone(), BTreeSet::new())]),
-                slowed: why.map(|why| (gpu.clone(), why)).into_iter().collect(),
+                slowed: why
+                    .map(|why| (gpu.clone(), why.to_owned()))
+                    .into_iter()
+                    .collect(),
                 ..DriverReport::default()
             };
             seen_failures.conditions(&report).remove(&gpu).unwrap()

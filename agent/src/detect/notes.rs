@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 /// Longest note in bytes; driver and kernel messages are truncated.
 const MAX_BYTES: usize = 400;
 /// Most notes in one inventory. More have a common cause.
 const MAX_NOTES: usize = 32;
 
 /// The notes of one scan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes(BTreeSet<String>);
 
 impl Notes {

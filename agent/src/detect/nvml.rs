@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use agent_core::GpuScan;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use serde::{Deserialize, Serialize};
 use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
@@ -34,24 +35,26 @@ use device::GpuFacts;
 use glance::{GpuUses, UseScanner};
 use mig::MigModes;
 
-pub(crate) use xid::{Xids, listen};
+pub(crate) use xid::listen;
 
 /// Name by which the dynamic loader finds the library; the name without a version exists only in development
 /// packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// The driver's answers in one scan.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DriverReport {
     pub(crate) driver: Option<String>,
     pub(crate) cuda: Option<String>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) readings: Vec<GpuReading>,
     /// Whole GPUs whose clocks are throttled by hardware, with the cause.
-    pub(crate) slowed: BTreeMap<String, &'static str>,
+    pub(crate) slowed: BTreeMap<String, String>,
     /// Conditions of whole GPUs that make them unfit.
     pub(crate) conditions: BTreeMap<String, BTreeSet<String>>,
     pub(crate) notes: Notes,
+    /// Whether the driver is gone, so that this is the report from before.
+    pub(crate) is_stale: bool,
 }
 
 /// The driver's library, kept open between scans, because opening it wakes the driver.
@@ -91,9 +94,7 @@ impl Driver {
             }
             Err(note) => {
                 self.facts = GpuFacts::default();
-                let mut report = DriverReport::default();
-                report.notes.add(note);
-                report
+                self.stale(note)
             }
         };
         self.last = report.clone();
@@ -115,6 +116,23 @@ impl Driver {
         })
     }
 
+    /// Takes over what an earlier process of this agent has reported.
+    pub(crate) fn remember(&mut self, gpus: Vec<Gpu>) {
+        self.modes.remember(&gpus);
+        self.use_scanner.remember(&gpus);
+        self.last.gpus = gpus;
+    }
+
+    /// The last report, for a driver that is gone.
+    fn stale(&self, why: String) -> DriverReport {
+        let mut report = self.last.clone();
+        report.is_stale = !report.gpus.is_empty();
+        report.readings.clear();
+        report.notes = Notes::default();
+        report.notes.add(why);
+        report
+    }
+
     fn open(&mut self) -> Result<Nvml, String> {
         match self.nvml.take() {
             Some(nvml) => Ok(nvml),
@@ -128,8 +146,8 @@ impl Driver {
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => {
-                report.notes.add(format!("the driver is gone: {error}"));
-                return (report, false);
+                let why = format!("the driver is gone, so its last report is shown: {error}");
+                return (self.stale(why), false);
             }
             Err(error) => {
                 let mut last = self.last.clone();
@@ -156,7 +174,7 @@ impl Driver {
                     let slowed = reading::slowed(&device);
                     report
                         .slowed
-                        .extend(slowed.map(|why| (whole.uuid.clone(), why)));
+                        .extend(slowed.map(|why| (whole.uuid.clone(), why.to_owned())));
                     let found = self.conditions.of(&device, &whole.uuid);
                     report.conditions.insert(whole.uuid.clone(), found);
                     links.extend(links_of(&device, &whole));
@@ -178,8 +196,7 @@ impl Driver {
         }
         self.conditions.judge_links(&links, &mut report.conditions);
         let last = self.last.gpus.iter();
-        let silent = last
-            .filter(|gpu| !seen.contains(gpu.mig.as_ref().map_or(&gpu.uuid, |mig| &mig.parent)));
+        let silent = last.filter(|gpu| !seen.contains(gpu.whole()));
         report.gpus.extend(silent.cloned());
         (report, true)
     }

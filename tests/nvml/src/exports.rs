@@ -94,6 +94,9 @@ pub(crate) fn gate(host: &Host, name: &str) -> NvmlResult {
     if host.absent.iter().any(|absent| absent == name) {
         return Err(nvml::nvmlReturn_enum_NVML_ERROR_FUNCTION_NOT_FOUND);
     }
+    if host.crashes.iter().any(|crash| crash == name) {
+        std::process::abort();
+    }
     trouble(&host.slow_ms, &host.errors, name)
 }
 

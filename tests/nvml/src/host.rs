@@ -39,6 +39,9 @@ pub(crate) struct Host {
     /// Functions that the library does not have.
     #[serde(default)]
     pub(crate) absent: Vec<String>,
+    /// Functions that kill the calling process.
+    #[serde(default)]
+    pub(crate) crashes: Vec<String>,
     #[serde(default)]
     pub(crate) errors: InjectedErrors,
     #[serde(default)]
@@ -283,6 +286,7 @@ impl Host {
         let mut all = self
             .absent
             .iter()
+            .chain(&self.crashes)
             .chain(self.errors.keys())
             .chain(self.slow_ms.keys())
             .chain(of_gpus);

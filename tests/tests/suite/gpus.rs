@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
-use sluice_tests::{Dev, DevOptions, binaries, older_nvml};
+use sluice_tests::{Daemon, Dev, DevOptions, binaries, older_nvml};
 
 fn library() -> PathBuf {
     let path = binaries().join("libsluice_nvml_standin.so");
@@ -643,4 +644,67 @@ fn a_slow_pcie_link_counts_under_load_alone() {
         .remove("utilization");
     rewrite(&path, &file);
     sluice_tests::eventually("a fast link", || unfit(&dev).is_empty().then_some(()));
+}
+
+/// Returns the number of GPUs that are listed, and the number that are withheld because the driver is silent.
+fn listed_and_silent(dev: &Dev) -> (u64, usize) {
+    let why = "quarantined: the NVIDIA driver does not answer";
+    let silent = unfit(dev).iter().filter(|(_, it)| it == why).count();
+    let capacity = the_node(dev)["capacity"]["gpu"].as_u64();
+    (capacity.unwrap_or(0), silent)
+}
+
+#[test]
+fn a_driver_that_crashes_stops_neither_the_agent_nor_steps_without_gpus() {
+    let (_folder, path) = changed("l40sx4.json", |_| {});
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let agent = dev.daemon(Daemon::Agent);
+    dev.ok(&[&["submit", "--id", "a", "--gpus", "1"][..], &SLEEP].concat());
+    dev.step_in("a", &["running"]);
+    let mut file = whole.clone();
+    file["crashes"] = serde_json::json!(["nvmlDeviceGetCount_v2"]);
+    rewrite(&path, &file);
+    noted(&dev, "the process that asks the NVIDIA driver has ended");
+    assert_eq!(dev.ok(&["run", "--", "echo", "works"]), "works\n");
+    sluice_tests::eventually("GPUs that are not granted", || {
+        (listed_and_silent(&dev) == (4, 4)).then_some(())
+    });
+    dev.ok(&["submit", "--id", "b", "--gpus", "1", "--", "true"]);
+    dev.step_in("b", &["queued"]);
+    rewrite(&path, &whole);
+    dev.step_in("b", &["succeeded"]);
+    dev.step_in("a", &["running"]);
+    assert_eq!(the_node(&dev)["inventory"]["notes"], serde_json::json!([]));
+    assert_eq!(dev.daemon(Daemon::Agent), agent, "the same agent");
+}
+
+#[test]
+fn an_agent_that_starts_while_the_driver_hangs_shows_the_gpus_that_it_knew() {
+    let (_folder, path) = changed("l40sx4.json", |_| {});
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let stored = dev.data().join("agent/driver.json");
+    sluice_tests::eventually("the stored report", || stored.exists().then_some(()));
+    let mut file = whole.clone();
+    file["slow_ms"] = serde_json::json!({"nvmlDeviceGetCount_v2": 600_000});
+    rewrite(&path, &file);
+    dev.kill(Daemon::Agent);
+    sluice_tests::eventually("GPUs that are known and not granted", || {
+        (listed_and_silent(&dev) == (4, 4)).then_some(())
+    });
+    dev.ok(&["submit", "--id", "a", "--gpus", "4", "--", "true"]);
+    dev.step_in("a", &["queued"]);
+    assert_eq!(dev.ok(&["run", "--", "echo", "works"]), "works\n");
+    rewrite(&path, &whole);
+    // The process that hangs is killed after a minute.
+    let done = || (listed_and_silent(&dev) == (4, 0)).then_some(());
+    sluice_tests::eventually_within(Duration::from_secs(120), "an answer", done);
+    dev.step_in("a", &["succeeded"]);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_core::GpuObservation;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
+use sluice_common::inventory::Gpu;
 
 use super::answer::{is_gone, line};
 use super::mig::{Instances, MigModes};
@@ -64,6 +65,18 @@ impl UseScanner {
                 .extend(units.map(|unit| (unit.clone(), verdict.clone())));
         }
         Ok(Some(uses))
+    }
+
+    /// Takes over what is known from an earlier report.
+    pub(super) fn remember(&mut self, gpus: &[Gpu]) {
+        for gpu in gpus {
+            let known = self.known.entry(gpu.whole().to_owned());
+            let known = known.or_insert_with(|| KnownGpu {
+                index: gpu.index,
+                units: BTreeSet::new(),
+            });
+            known.units.insert(gpu.uuid.clone());
+        }
     }
 
     /// Observes the units of one GPU that answers. A known unit that cannot be read does not answer.

@@ -44,6 +44,14 @@ impl MigModes {
         self.0.insert(uuid.to_owned(), is_cut);
         Some(is_cut)
     }
+
+    /// Takes over what is known from an earlier report.
+    pub(super) fn remember(&mut self, gpus: &[Gpu]) {
+        let known = gpus
+            .iter()
+            .map(|gpu| (gpu.whole().to_owned(), gpu.mig.is_some()));
+        self.0.extend(known);
+    }
 }
 
 /// The instances of a GPU by UUID, and why some of them could not be read.

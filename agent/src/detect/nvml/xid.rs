@@ -1,5 +1,5 @@
 //! Listens for XIDs, the errors of a GPU that NVIDIA's driver reports. A thread of its own waits for them, because the
-//! call blocks; it counts them by GPU and logs each.
+//! call blocks; it counts them by GPU.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,6 @@ use tracing::{debug, warn};
 use super::answer::line;
 use super::device::short_address;
 use super::open;
-use crate::detect::health::{XidAction, of_xid};
 
 /// Longest wait of one call. Long, because each return wakes the processor.
 const WAIT_MILLIS: u32 = 60_000;
@@ -34,17 +33,6 @@ const UNKNOWN: u64 = 999;
 pub(crate) struct Xids(Arc<Mutex<BTreeMap<String, BTreeMap<u64, u64>>>>);
 
 impl Xids {
-    /// Counts of one GPU.
-    pub(crate) fn of(&self, uuid: &str, pci: Option<&str>) -> BTreeMap<u64, u64> {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut sum = BTreeMap::new();
-        let places = [Some(uuid), pci].into_iter().flatten();
-        for (xid, count) in places.filter_map(|id| counts.get(id)).flatten() {
-            *sum.entry(*xid).or_default() += count;
-        }
-        sum
-    }
-
     /// Counts of all GPUs.
     pub(crate) fn all(&self) -> BTreeMap<String, BTreeMap<u64, u64>> {
         self.0
@@ -113,7 +101,7 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<Duratio
                     Some(XidError::Unknown) => UNKNOWN,
                     None => continue,
                 };
-                note(&gpu, xid, xids);
+                xids.count(&gpu, xid);
             }
             Err(NvmlError::Timeout) => {}
             // A lost GPU fails at once and for ever; the next round listens to the others.
@@ -136,17 +124,4 @@ fn gpu_of(device: &Device<'_>) -> String {
             .map(|pci| short_address(&line(&pci.bus_id)))
     };
     uuid.unwrap_or_else(|| address().unwrap_or_else(|_| "unknown".to_owned()))
-}
-
-fn note(uuid: &str, xid: u64, xids: &Xids) {
-    xids.count(uuid, xid);
-    let (action, name) = of_xid(xid);
-    if action == XidAction::BlameStep {
-        warn!(gpu = uuid, xid, "XID caused by a program: {name}");
-    } else {
-        warn!(
-            gpu = uuid,
-            xid, "XID: {name}; the host's kernel log says more"
-        );
-    }
 }
