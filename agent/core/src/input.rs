@@ -4,7 +4,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::supervision::{AttemptView, BootMillis};
 use sluice_common::time::{Span, Time};
@@ -85,7 +84,7 @@ pub enum TimerKey {
 }
 
 /// Result of one GPU scan. A driver that does not answer at all yields no GPUs, and no conclusions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuScan {
     /// When the scan started: later events may be missing from it. A scan that arrives after a later one is
     /// ignored.
@@ -99,7 +98,7 @@ pub struct GpuScan {
 }
 
 /// Observation of one GPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuObservation {
     Present {
         /// Processes that use the GPU; `None` if the driver cannot tell for this kind.

@@ -8,8 +8,9 @@ use agent_core::GpuScan;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
+use super::memory;
 use super::notes::Notes;
-use super::nvml::DriverReport;
+use super::nvml::{DriverReport, GpuUses};
 use super::worker::{DriverAnswer, DriverProcess, DriverRequest, XidCounts};
 
 /// Time without an answer after which the GPUs are not granted: a driver that loads firmware takes some seconds.
@@ -147,7 +148,7 @@ impl DriverClient {
         }
         self.xids = sum(&self.earlier, &answer.xids);
         self.last = answer.report.unwrap_or(std::mem::take(&mut self.last));
-        self.glance = answer.uses;
+        self.glance = answer.uses.map(scan);
         self.asked = None;
         self.is_late = false;
         self.failure = None;
@@ -155,6 +156,16 @@ impl DriverClient {
         if !self.last.is_stale {
             self.unanswered = None;
         }
+    }
+}
+
+fn scan(uses: GpuUses) -> GpuScan {
+    let gpus = uses.seen.into_iter();
+    GpuScan {
+        began: uses.began,
+        gpus: gpus.map(|(unit, seen)| (unit, seen.into())).collect(),
+        units: uses.units,
+        memory_available: memory::available(),
     }
 }
 

@@ -21,20 +21,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use agent_core::GpuScan;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use serde::{Deserialize, Serialize};
 use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
-use crate::clock;
-use answer::{is_gone, line};
+use answer::{is_gone, line, words};
 use condition::{HealthChecker, LinkCount};
 use device::GpuFacts;
-use glance::{GpuUses, UseScanner};
+use glance::UseScanner;
 use mig::MigModes;
 
+pub(crate) use glance::GpuUses;
 pub(crate) use xid::listen;
 
 /// Name by which the dynamic loader finds the library; the name without a version exists only in development
@@ -102,18 +101,11 @@ impl Driver {
     }
 
     /// Users of the GPUs now; `None` if the driver does not answer.
-    pub(crate) fn glance(&mut self) -> Option<GpuScan> {
+    pub(crate) fn glance(&mut self) -> Option<GpuUses> {
         let nvml = self.open().ok()?;
-        let began = clock::boot();
         let uses = self.use_scanner.look(&nvml, &mut self.modes).ok()?;
         self.nvml = Some(nvml);
-        let GpuUses { seen, units } = uses?;
-        Some(GpuScan {
-            began,
-            gpus: seen,
-            units,
-            memory_available: super::memory::available(),
-        })
+        uses
     }
 
     /// Takes over what an earlier process of this agent has reported.
@@ -146,13 +138,17 @@ impl Driver {
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => {
-                let why = format!("the driver is gone, so its last report is shown: {error}");
+                let why = format!(
+                    "the driver is gone, so its last report is shown: {}",
+                    words(&error)
+                );
                 return (self.stale(why), false);
             }
             Err(error) => {
                 let mut last = self.last.clone();
                 last.notes.add(format!(
-                    "the driver does not say how many GPUs there are ({error}): those of the last report are shown"
+                    "the driver does not say how many GPUs there are ({}): those of the last report are shown",
+                    words(&error)
                 ));
                 return (last, true);
             }
@@ -165,7 +161,7 @@ impl Driver {
         for index in 0..count {
             match nvml
                 .device_by_index(index)
-                .and_then(|device| Ok((device.uuid()?, device)))
+                .and_then(|device| Ok((answer::uuid(&device)?, device)))
             {
                 Ok((uuid, device)) if seen.insert(uuid.clone()) => {
                     let whole = self
@@ -190,7 +186,7 @@ impl Driver {
                 Err(error) => {
                     report
                         .notes
-                        .add(format!("GPU {index} does not answer: {error}"));
+                        .add(format!("GPU {index} does not answer: {}", words(&error)));
                 }
             }
         }
@@ -206,7 +202,10 @@ impl Driver {
         match version {
             Ok(version) => Some(line(&version)),
             Err(error) => {
-                notes.add(format!("the driver's version cannot be read: {error}"));
+                notes.add(format!(
+                    "the driver's version cannot be read: {}",
+                    words(&error)
+                ));
                 self.last.driver.clone()
             }
         }
@@ -222,7 +221,10 @@ impl Driver {
                 Some(format!("{major}.{minor}"))
             }
             Err(error) => {
-                notes.add(format!("the version of CUDA cannot be read: {error}"));
+                notes.add(format!(
+                    "the version of CUDA cannot be read: {}",
+                    words(&error)
+                ));
                 self.last.cuda.clone()
             }
         }

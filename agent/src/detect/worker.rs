@@ -11,14 +11,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_core::GpuScan;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use sluice_common::inventory::Gpu;
 use tokio::sync::mpsc;
 
-use super::nvml::{self, Driver, DriverReport};
+use super::nvml::{self, Driver, DriverReport, GpuUses};
 
 /// Pauses before the process is started again: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +40,7 @@ pub(crate) type XidCounts = BTreeMap<String, BTreeMap<u64, u64>>;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DriverAnswer {
     pub(crate) report: Option<DriverReport>,
-    pub(crate) uses: Option<GpuScan>,
+    pub(crate) uses: Option<GpuUses>,
     pub(crate) xids: XidCounts,
     /// Number of the process, counted by the thread that starts it.
     #[serde(skip)]

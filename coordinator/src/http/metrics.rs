@@ -37,13 +37,21 @@ struct NodeSnapshot {
     takes_work: bool,
     cordoned: bool,
     heard_at: Option<Time>,
-    gpus: Vec<(Gpu, bool)>,
+    gpus: Vec<GpuSnapshot>,
+}
+
+struct GpuSnapshot {
+    gpu: Gpu,
+    granted: bool,
+    /// Why it is not granted, in one word or two.
+    unfit: Option<&'static str>,
 }
 
 struct PoolSnapshot {
     name: PoolName,
     capacity: Amounts,
     used: Amounts,
+    grantable_gpus: u64,
     queued: u64,
     holding: u64,
     oldest: Option<Time>,
@@ -58,8 +66,7 @@ struct HostMetrics {
 /// A GPU with its host and its last reading.
 struct GpuMetrics {
     host: Rc<HostMetrics>,
-    gpu: Gpu,
-    granted: bool,
+    gpu: GpuSnapshot,
     reading: Option<GpuReading>,
 }
 
@@ -98,13 +105,18 @@ fn look(core: &Core) -> EngineSnapshot {
             .inventory
             .gpus
             .iter()
-            .map(|gpu| (gpu.clone(), state.is_granted(&node.name, &gpu.uuid)))
+            .map(|gpu| GpuSnapshot {
+                gpu: gpu.clone(),
+                granted: state.is_granted(&node.name, &gpu.uuid),
+                unfit: state.unfit_word(node, &gpu.uuid),
+            })
             .collect(),
     });
     let pools = state.pools().keys().map(|pool| PoolSnapshot {
         name: pool.clone(),
         capacity: state.capacity_of(pool),
         used: state.used_of(pool),
+        grantable_gpus: grantable_gpus(state, pool),
         queued: state.queue_len(pool) as u64,
         holding: state.running_in(pool) as u64,
         oldest: state.oldest_in(pool).map(|step| step.submitted_at),
@@ -114,6 +126,16 @@ fn look(core: &Core) -> EngineSnapshot {
         pools: pools.collect(),
         steps: state.steps_by_state().collect(),
     }
+}
+
+/// Number of GPUs of a pool that are granted or can be.
+fn grantable_gpus(state: &coordinator_core::State, pool: &PoolName) -> u64 {
+    let open = state.nodes_of(pool).filter(|node| state.takes_work(node));
+    let fit = open.flat_map(|node| {
+        let gpus = node.inventory.gpus.iter();
+        gpus.filter(|gpu| state.unfit_word(node, &gpu.uuid).is_none())
+    });
+    fit.count() as u64
 }
 
 /// Writes families with one sample per thing that has a value.
@@ -196,11 +218,10 @@ fn hosts(page: &mut MetricsPage, nodes: Vec<NodeSnapshot>, links: &Nodes) {
         let gpus = std::mem::take(&mut node.gpus);
         let readings = links.readings(&node.name);
         let host = Rc::new(HostMetrics { node, readings });
-        devices.extend(gpus.into_iter().map(|(gpu, granted)| GpuMetrics {
-            reading: host.reading_of(&gpu),
+        devices.extend(gpus.into_iter().map(|gpu| GpuMetrics {
+            reading: host.reading_of(&gpu.gpu),
             host: Rc::clone(&host),
             gpu,
-            granted,
         }));
         hosts.push(host);
     }
@@ -208,16 +229,21 @@ fn hosts(page: &mut MetricsPage, nodes: Vec<NodeSnapshot>, links: &Nodes) {
     gpus(page, &devices);
 }
 
-const OF_GPUS: [Family<GpuMetrics>; 10] = [
+const OF_GPUS: [Family<GpuMetrics>; 11] = [
     (
         "sluice_gpu_granted",
         "Whether a step holds the GPU.",
-        |it| truth(it.granted),
+        |it| truth(it.gpu.granted),
+    ),
+    (
+        "sluice_gpu_fit",
+        "Whether neither the host nor an admin withholds the GPU.",
+        |it| truth(it.gpu.unfit.is_none()),
     ),
     (
         "sluice_gpu_memory_total_bytes",
         "Memory of the GPU.",
-        |it| Some(it.gpu.memory_bytes as f64),
+        |it| Some(it.gpu.gpu.memory_bytes as f64),
     ),
     (
         "sluice_gpu_memory_used_bytes",
@@ -268,12 +294,13 @@ impl GpuMetrics {
 
     fn labels(&self) -> [(&'static str, &str); 5] {
         let [node, pool] = self.host.labels();
-        let profile = self.gpu.mig.as_ref().map_or("", |mig| &mig.profile);
+        let gpu = &self.gpu.gpu;
+        let profile = gpu.mig.as_ref().map_or("", |mig| &mig.profile);
         [
             node,
             pool,
-            ("gpu", &self.gpu.uuid),
-            ("platform", &self.gpu.platform),
+            ("gpu", &gpu.uuid),
+            ("platform", &gpu.platform),
             ("mig_profile", profile),
         ]
     }
@@ -281,6 +308,16 @@ impl GpuMetrics {
 
 fn gpus(page: &mut MetricsPage, devices: &[GpuMetrics]) {
     each(page, &OF_GPUS, devices, GpuMetrics::labels);
+    let unfit = devices.iter().filter_map(|device| {
+        let mut labels = device.labels().to_vec();
+        labels.push(("reason", device.gpu.unfit?));
+        Some(Sample::new(&labels, 1))
+    });
+    page.family(
+        "sluice_gpu_unfit",
+        "Why the GPU is withheld: quarantined, lost, foreign, cordoned or blocked.",
+        unfit,
+    );
     let xids = devices.iter().flat_map(|device| {
         let counts = device.reading.iter().flat_map(|reading| &reading.xids);
         counts.map(|(xid, count)| {
@@ -297,7 +334,12 @@ fn gpus(page: &mut MetricsPage, devices: &[GpuMetrics]) {
     );
 }
 
-const OF_POOLS: [Family<PoolSnapshot>; 3] = [
+const OF_POOLS: [Family<PoolSnapshot>; 4] = [
+    (
+        "sluice_pool_grantable_gpus",
+        "GPUs of the pool that are granted or can be: fit, on nodes that take work.",
+        |it| Some(it.grantable_gpus as f64),
+    ),
     (
         "sluice_pool_queued_steps",
         "Queued steps of the pool.",

@@ -27,6 +27,12 @@ impl ErrorName {
 impl<'de> Deserialize<'de> for ErrorName {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let name = String::deserialize(from)?;
+        if let Some(code) = name
+            .strip_prefix("CODE_")
+            .and_then(|code| code.parse().ok())
+        {
+            return Ok(Self(code));
+        }
         let known = CODES.iter().find(|(known, ..)| *known == name);
         match known {
             Some((_, code, _)) if *code != crate::SUCCESS => Ok(Self(*code)),

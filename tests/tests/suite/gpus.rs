@@ -708,3 +708,29 @@ fn an_agent_that_starts_while_the_driver_hangs_shows_the_gpus_that_it_knew() {
     sluice_tests::eventually_within(Duration::from_secs(120), "an answer", done);
     dev.step_in("a", &["succeeded"]);
 }
+
+#[test]
+fn what_cannot_be_true_is_dropped_and_told() {
+    let (_folder, path) = changed("l40sx4.json", |file| {
+        file["gpus"][0]["utilization"] = serde_json::json!({"gpu": 4000});
+        file["gpus"][0]["temperature_c"] = 65_535.into();
+        file["gpus"][1]["uuid"] = "".into();
+        file["gpus"][2]["errors"] = serde_json::json!({"nvmlDeviceGetName": "CODE_77"});
+    });
+    let found = detect(&path);
+    let reading = &gpus(&found)[0]["reading"];
+    for key in ["utilization_percent", "temperature_celsius"] {
+        assert!(reading[key].is_null(), "{key}: {reading}");
+    }
+    assert!(reading["power_milliwatts"].is_u64(), "{reading}");
+    let indexes: Vec<&Value> = gpus(&found).iter().map(|gpu| &gpu["index"]).collect();
+    assert_eq!(indexes, [0, 2, 3], "an empty UUID is no GPU");
+    for words in [
+        "a GPU's utilization in percent: the driver tells 4000, which cannot be true",
+        "a GPU's temperature in C: the driver tells 65535, which cannot be true",
+        "GPU 1 does not answer",
+        "NVML's code 77, which is newer than this program",
+    ] {
+        assert!(notes(&found).contains(words), "{words}: {}", notes(&found));
+    }
+}

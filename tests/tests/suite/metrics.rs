@@ -59,6 +59,11 @@ fn prometheus_finds_hosts_gpus_pools_and_steps_and_nothing_to_complain_of() {
         values(&page, "sluice_gpu_granted", &[]).iter().sum::<f64>(),
         4.0
     );
+    let foreign = ["platform=\"l40s\"", "reason=\"foreign\""];
+    assert_eq!(values(&page, "sluice_gpu_unfit", &foreign), [1.0]);
+    let fit = values(&page, "sluice_gpu_fit", &[]);
+    assert_eq!((fit.len(), fit.iter().sum::<f64>()), (5, 4.0));
+    assert_eq!(values(&page, "sluice_pool_grantable_gpus", &[]), [4.0]);
     assert_eq!(
         values(
             &page,

@@ -1,5 +1,8 @@
 //! Interprets the driver's answers: a value, none, or a need to open the library again.
 
+use std::fmt::Display;
+
+use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::super::notes::Notes;
@@ -29,7 +32,7 @@ pub(super) fn optional<T>(
             None
         }
         Err(error) => {
-            notes.add(format!("{what}: {error}"));
+            notes.add(format!("{what}: {}", words(&error)));
             None
         }
     }
@@ -39,4 +42,40 @@ pub(super) fn optional<T>(
 pub(super) fn line(text: &str) -> String {
     let clean = text.replace(char::is_control, " ");
     clean[..clean.floor_char_boundary(128)].trim().to_owned()
+}
+
+/// The driver's error in words; a code that this program does not know, by its number.
+pub(super) fn words(error: &NvmlError) -> String {
+    match error {
+        NvmlError::UnexpectedVariant(code) => {
+            format!("NVML's code {code}, which is newer than this program")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// UUID of a GPU or instance. One that tells an empty UUID cannot be granted.
+pub(super) fn uuid(device: &Device<'_>) -> Result<String, NvmlError> {
+    let uuid = line(&device.uuid()?);
+    match uuid.is_empty() {
+        true => Err(NvmlError::NoData),
+        false => Ok(uuid),
+    }
+}
+
+/// A measured value, unless it cannot be true: then it is dropped, with a note.
+pub(super) fn plausible<T: PartialOrd + Copy + Display>(
+    what: &str,
+    value: Option<T>,
+    most: T,
+    notes: &mut Notes,
+) -> Option<T> {
+    let value = value?;
+    if value > most {
+        notes.add(format!(
+            "{what}: the driver tells {value}, which cannot be true"
+        ));
+        return None;
+    }
+    Some(value)
 }

@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_core::GpuObservation;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
+use serde::{Deserialize, Serialize};
 use sluice_common::inventory::Gpu;
+use sluice_common::supervision::BootMillis;
 
-use super::answer::{is_gone, line};
+use super::answer::{is_gone, uuid};
 use super::mig::{Instances, MigModes};
 use super::{memory, reading};
+use crate::clock;
 use crate::detect::notes::Notes;
 
 /// The grantable units of each known GPU: the GPU itself, or its instances.
@@ -19,13 +22,42 @@ pub(super) struct UseScanner {
     known: BTreeMap<String, KnownGpu>,
 }
 
+/// Observation of one unit, as the process that queries the driver passes it on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum UseAnswer {
+    Present {
+        processes: Option<Vec<u32>>,
+        memory_used: Option<u64>,
+    },
+    NoAnswer,
+    Lost,
+}
+
+impl From<UseAnswer> for GpuObservation {
+    fn from(unit: UseAnswer) -> Self {
+        match unit {
+            UseAnswer::Present {
+                processes,
+                memory_used,
+            } => GpuObservation::Present {
+                processes,
+                memory_used,
+            },
+            UseAnswer::NoAnswer => GpuObservation::NoAnswer,
+            UseAnswer::Lost => GpuObservation::Lost,
+        }
+    }
+}
+
 /// Result of a scan.
-#[derive(Default)]
-pub(super) struct GpuUses {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct GpuUses {
+    /// When the scan started.
+    pub(crate) began: BootMillis,
     /// Observation of every known unit.
-    pub(super) seen: BTreeMap<String, GpuObservation>,
+    pub(crate) seen: BTreeMap<String, UseAnswer>,
     /// Units of each GPU whose units could all be read.
-    pub(super) units: BTreeMap<String, BTreeSet<String>>,
+    pub(crate) units: BTreeMap<String, BTreeSet<String>>,
 }
 
 struct KnownGpu {
@@ -40,17 +72,22 @@ impl UseScanner {
         nvml: &Nvml,
         modes: &mut MigModes,
     ) -> Result<Option<GpuUses>, NvmlError> {
+        let began = clock::boot();
         let count = match nvml.device_count() {
             Ok(count) => count,
             Err(error) if is_gone(&error) => return Err(error),
             Err(_) => return Ok(None),
         };
-        let mut uses = GpuUses::default();
+        let mut uses = GpuUses {
+            began,
+            seen: BTreeMap::new(),
+            units: BTreeMap::new(),
+        };
         let mut there = BTreeSet::new();
         let mut silent = BTreeMap::new();
         for index in 0..count {
             let device = nvml.device_by_index(index);
-            match device.and_then(|device| Ok((line(&device.uuid()?), device))) {
+            match device.and_then(|device| Ok((uuid(&device)?, device))) {
                 Ok((uuid, device)) => {
                     there.insert(uuid.clone());
                     self.look_at(&device, index, &uuid, modes, &mut uses);
@@ -103,7 +140,7 @@ impl UseScanner {
             uses.units.insert(uuid.to_owned(), units);
         } else {
             for unit in before.into_iter().flatten() {
-                units.entry(unit).or_insert(GpuObservation::NoAnswer);
+                units.entry(unit).or_insert(UseAnswer::NoAnswer);
             }
         }
         let known = KnownGpu {
@@ -117,21 +154,21 @@ impl UseScanner {
 
 /// Observation of a known GPU that does not report its UUID now: by the error of its index; if the driver
 /// lists only the others, it is lost.
-fn missing(index: u32, silent: &BTreeMap<u32, NvmlError>) -> GpuObservation {
+fn missing(index: u32, silent: &BTreeMap<u32, NvmlError>) -> UseAnswer {
     let of_others = silent
         .values()
         .find(|error| !matches!(error, NvmlError::GpuLost));
     match silent.get(&index).or(of_others) {
-        None | Some(NvmlError::GpuLost) => GpuObservation::Lost,
-        Some(_) => GpuObservation::NoAnswer,
+        None | Some(NvmlError::GpuLost) => UseAnswer::Lost,
+        Some(_) => UseAnswer::NoAnswer,
     }
 }
 
-fn seen(device: &Device<'_>) -> GpuObservation {
+fn seen(device: &Device<'_>) -> UseAnswer {
     match (told(memory::ask(device)), told(reading::pids(device))) {
-        (QueryResult::Lost, _) | (_, QueryResult::Lost) => GpuObservation::Lost,
-        (QueryResult::Nothing, _) | (_, QueryResult::Nothing) => GpuObservation::NoAnswer,
-        (QueryResult::Answer(memory), QueryResult::Answer(processes)) => GpuObservation::Present {
+        (QueryResult::Lost, _) | (_, QueryResult::Lost) => UseAnswer::Lost,
+        (QueryResult::Nothing, _) | (_, QueryResult::Nothing) => UseAnswer::NoAnswer,
+        (QueryResult::Answer(memory), QueryResult::Answer(processes)) => UseAnswer::Present {
             memory_used: memory.map(|memory| memory.used),
             processes,
         },
@@ -166,24 +203,18 @@ mod tests {
 
     #[test]
     fn a_gpu_is_lost_where_its_place_says_so_or_nothing_else_is_silent() {
-        assert_eq!(missing(1, &BTreeMap::new()), GpuObservation::Lost);
+        assert_eq!(missing(1, &BTreeMap::new()), UseAnswer::Lost);
         let lost = || NvmlError::GpuLost;
-        assert_eq!(
-            missing(1, &BTreeMap::from([(1, lost())])),
-            GpuObservation::Lost
-        );
-        assert_eq!(
-            missing(1, &BTreeMap::from([(0, lost())])),
-            GpuObservation::Lost
-        );
+        assert_eq!(missing(1, &BTreeMap::from([(1, lost())])), UseAnswer::Lost);
+        assert_eq!(missing(1, &BTreeMap::from([(0, lost())])), UseAnswer::Lost);
         let slow = || NvmlError::Timeout;
         assert_eq!(
             missing(1, &BTreeMap::from([(1, slow())])),
-            GpuObservation::NoAnswer
+            UseAnswer::NoAnswer
         );
         let both = BTreeMap::from([(0, slow()), (1, lost())]);
-        assert_eq!(missing(1, &both), GpuObservation::Lost);
-        assert_eq!(missing(2, &both), GpuObservation::NoAnswer);
+        assert_eq!(missing(1, &both), UseAnswer::Lost);
+        assert_eq!(missing(2, &both), UseAnswer::NoAnswer);
     }
 
     #[test]

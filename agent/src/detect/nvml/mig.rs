@@ -6,7 +6,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use sluice_common::inventory::{Gpu, MigInstance};
 
-use super::answer::{line, optional};
+use super::answer::{line, optional, uuid, words};
 use super::{DriverReport, memory, nodes, reading};
 use crate::detect::notes::Notes;
 
@@ -36,7 +36,8 @@ impl MigModes {
             ) => false,
             Err(error) => {
                 notes.add(format!(
-                    "GPU {uuid} does not tell whether MIG is on, so its last known mode counts: {error}"
+                    "GPU {uuid} does not tell whether MIG is on, so its last known mode counts: {}",
+                    words(&error)
                 ));
                 return self.0.get(uuid).copied();
             }
@@ -73,7 +74,7 @@ impl<'nvml> Instances<'nvml> {
         });
         for place in 0..count {
             let instance = device.mig_device_by_index(place);
-            match instance.and_then(|instance| Ok((line(&instance.uuid()?), instance))) {
+            match instance.and_then(|instance| Ok((uuid(&instance)?, instance))) {
                 Ok(found) => instances.found.push(found),
                 // There is no instance at this place.
                 Err(NvmlError::NotFound | NvmlError::InvalidArg) => {}
@@ -113,8 +114,9 @@ pub(super) fn units(
     }
     if let Some(error) = unread {
         report.notes.add(format!(
-            "some MIG instances of GPU {} do not answer, so the last known ones are shown: {error}",
-            whole.index
+            "some MIG instances of GPU {} do not answer, so the last known ones are shown: {}",
+            whole.index,
+            words(&error)
         ));
         let is_here = |gpu: &&Gpu| gpu.mig.as_ref().is_some_and(|mig| mig.parent == whole.uuid);
         let is_found = |gpu: &&Gpu| found.iter().any(|(uuid, _)| *uuid == gpu.uuid);

@@ -8,22 +8,40 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use sluice_common::inventory::{GpuProcess, GpuReading};
 
+use super::answer::plausible;
 use super::memory;
 use crate::detect::notes::Notes;
 
 /// Most processes of one GPU that are reported.
 const MAX_PROCESSES: usize = 256;
 
+/// Most that can be true of any GPU: hotter ones have shut down, and no board is fed as much.
+const MAX_PERCENT: u32 = 100;
+const MAX_CELSIUS: u32 = 150;
+const MAX_MILLIWATTS: u32 = 10_000_000;
+
 pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReading {
     let memory = memory::of(device, notes);
+    let memory = memory.filter(|memory| {
+        let used = Some(memory.used);
+        plausible("a GPU's used memory in bytes", used, memory.total, notes).is_some()
+    });
     let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    let utilization = device.utilization_rates().ok().map(|rates| rates.gpu);
+    let temperature = device.temperature(TemperatureSensor::Gpu).ok();
+    let power = device.power_usage().ok();
     GpuReading {
         uuid: uuid.to_owned(),
         memory_used_bytes: memory.map(|memory| memory.used),
         memory_free_bytes: memory.map(|memory| memory.free),
-        utilization_percent: device.utilization_rates().ok().map(|rates| rates.gpu),
-        temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-        power_milliwatts: device.power_usage().ok(),
+        utilization_percent: plausible(
+            "a GPU's utilization in percent",
+            utilization,
+            MAX_PERCENT,
+            notes,
+        ),
+        temperature_celsius: plausible("a GPU's temperature in C", temperature, MAX_CELSIUS, notes),
+        power_milliwatts: plausible("a GPU's power in mW", power, MAX_MILLIWATTS, notes),
         power_limit_milliwatts: device
             .enforced_power_limit()
             .or_else(|_| device.power_management_limit())

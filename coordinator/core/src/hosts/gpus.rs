@@ -19,6 +19,7 @@ use crate::hosts::drain::drain;
 use crate::model::node::{GpuCordon, Node};
 use crate::output::Refusal;
 use crate::record::{self, Record};
+use crate::state::State;
 
 /// Applies an agent's report of its GPUs. A host that reports itself as unfit is drained, once for each new cause: if
 /// an admin opens it again, the same report does not drain it again.
@@ -170,5 +171,15 @@ impl Node {
     pub fn fault_of(&self, unit: &str) -> Option<&GpuFault> {
         let of = |unit: &str| self.gpus.faults.get(unit);
         of(unit).or_else(|| of(self.parent_of(unit)?))
+    }
+}
+
+impl State {
+    /// The reason why a unit of a node is not granted, as one word.
+    pub fn unfit_word(&self, node: &Node, unit: &str) -> Option<&'static str> {
+        let by_hand = node.cordon_of(unit).map(|_| "cordoned");
+        let fault = || node.fault_of(unit).map(GpuFault::as_str);
+        let blocked = || self.index().blocker(node, unit).map(|_| "blocked");
+        by_hand.or_else(fault).or_else(blocked)
     }
 }
