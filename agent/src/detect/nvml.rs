@@ -164,19 +164,7 @@ impl Driver {
                 .and_then(|device| Ok((answer::uuid(&device)?, device)))
             {
                 Ok((uuid, device)) if seen.insert(uuid.clone()) => {
-                    let whole = self
-                        .facts
-                        .of(nvml, &device, index, &uuid, &mut report.notes);
-                    let slowed = reading::slowed(&device);
-                    report
-                        .slowed
-                        .extend(slowed.map(|why| (whole.uuid.clone(), why.to_owned())));
-                    let found = self.conditions.of(&device, &whole.uuid);
-                    report.conditions.insert(whole.uuid.clone(), found);
-                    links.extend(links_of(&device, &whole));
-                    warn_of_persistence(&device, index, &mut report.notes);
-                    let last = &self.last.gpus;
-                    mig::units(&device, whole, &mut self.modes, last, &mut report);
+                    self.add(nvml, &device, (index, &uuid), &mut links, &mut report);
                 }
                 Ok((uuid, _)) => {
                     report.notes.add(format!(
@@ -195,6 +183,28 @@ impl Driver {
         let silent = last.filter(|gpu| !seen.contains(gpu.whole()));
         report.gpus.extend(silent.cloned());
         (report, true)
+    }
+
+    /// Adds one GPU to a report, with its conditions and links.
+    fn add(
+        &mut self,
+        nvml: &Nvml,
+        device: &Device<'_>,
+        (index, uuid): (u32, &str),
+        links: &mut BTreeMap<String, LinkCount>,
+        report: &mut DriverReport,
+    ) {
+        let whole = self.facts.of(nvml, device, index, uuid, &mut report.notes);
+        let slowed = reading::slowed(device).map(|why| (whole.uuid.clone(), why.to_owned()));
+        report.slowed.extend(slowed);
+        let found = self.conditions.of(device, &whole.uuid);
+        report.conditions.insert(whole.uuid.clone(), found);
+        // A GPU with MIG does not use its links.
+        if self.modes.is_whole(&whole.uuid) {
+            links.extend(links_of(device, &whole));
+        }
+        warn_of_persistence(device, index, &mut report.notes);
+        mig::units(device, whole, &mut self.modes, &self.last.gpus, report);
     }
 
     fn version(&self, nvml: &Nvml, notes: &mut Notes) -> Option<String> {

@@ -46,6 +46,11 @@ impl MigModes {
         Some(is_cut)
     }
 
+    /// Whether a GPU was not cut when it last told.
+    pub(super) fn is_whole(&self, uuid: &str) -> bool {
+        self.0.get(uuid) == Some(&false)
+    }
+
     /// Takes over what is known from an earlier report.
     pub(super) fn remember(&mut self, gpus: &[Gpu]) {
         let known = gpus

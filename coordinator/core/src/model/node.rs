@@ -161,11 +161,6 @@ impl Node {
         }
     }
 
-    /// Whether one of two units is a MIG instance of the other, so that only one of them can be granted.
-    pub fn overlap(&self, one: &str, other: &str) -> bool {
-        self.parent_of(one) == Some(other) || self.parent_of(other) == Some(one)
-    }
-
     /// Amounts that steps may ask for.
     pub fn capacity(&self) -> Amounts {
         self.inventory.capacity()

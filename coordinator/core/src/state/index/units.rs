@@ -29,8 +29,13 @@ impl Index {
         node: &Node,
         unit: &str,
     ) -> Option<(&'a str, &'a AttemptId)> {
+        let parent = node.parent_of(unit);
+        let overlaps = |held: &str| match parent {
+            Some(parent) => held == parent,
+            None => node.parent_of(held) == Some(unit),
+        };
         let mut held = self.gpus_held_on(&node.name);
-        let (gpu, attempt) = held.find(|(gpu, _)| node.overlap(gpu, unit))?;
+        let (gpu, attempt) = held.find(|(gpu, _)| overlaps(gpu))?;
         Some((gpu, attempt))
     }
 }
