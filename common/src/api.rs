@@ -56,9 +56,9 @@ pub use apply::{
 pub use cluster::ClusterView;
 pub use exit::ExitView;
 pub use explain::{
-    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, HolderView, HoldingView,
-    KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange, RemedyKind,
-    RemedyView,
+    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, FairShareView, HolderView,
+    HoldingView, KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange,
+    RemedyKind, RemedyView,
 };
 pub use host::{GpuView, HostView};
 pub use join::{JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView};

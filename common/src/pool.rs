@@ -4,6 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +73,12 @@ pub struct PoolSpec {
     /// Whether steps are preempted by priority; `on` if absent. Reserved shares are reclaimed either way.
     #[serde(skip_serializing_if = "PriorityPreemption::is_on")]
     pub priority_preemption: PriorityPreemption,
+    /// Order of subjects of equal priority by what they borrowed lately; by submission if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair_share: Option<FairShare>,
+    /// Whether the users of a subject share fairly too. Needs `fair_share`.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub fair_users: bool,
     /// Complete list of declared platforms. If absent, only platforms that separate documents of the same call declare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
@@ -146,6 +153,18 @@ impl PriorityPreemption {
     }
 }
 
+/// Fair share over time: what a subject uses beyond its reserved share counts against it, and counts half as much after
+/// each half-life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FairShare {
+    /// Time after which use counts half as much, such as `7d`.
+    #[serde(with = "span_or_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub half_life: Span,
+}
+
 /// Schema of a span; allows `null` in requests only.
 #[cfg(feature = "schema")]
 fn nullable_if_read(schemas: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -170,9 +189,17 @@ pub struct PolicySpec {
     pub reserved: ResourceTable,
     /// Limits by key; for keys not named only the pool bounds the subject.
     pub limit: ResourceTable,
+    /// Weight in fair share over time; 1 if absent. A subject of weight 2 may borrow twice as much for the same rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<NonZeroU32>,
 }
 
 impl PolicySpec {
+    /// Weight in fair share over time; at least 1.
+    pub fn weight(&self) -> u64 {
+        self.weight.map_or(1, |weight| weight.get().into())
+    }
+
     fn names(&self, key: &str) -> bool {
         self.reserved.contains_key(key) || self.limit.contains_key(key)
     }

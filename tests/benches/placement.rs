@@ -160,6 +160,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
         let job = Job {
             step: StepId::new(n.to_string()).unwrap(),
             subject: subject.clone(),
+            user: None,
             resources: resources.with(MEMORY_MB, *memory),
             nodes: 1,
             priority: 0,

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use sluice_common::api::{
-    AttemptOutcomeView, AwaitedRunView, ExplainView, HolderView, HoldingView, KeyUsageView,
-    NominationView, PoolExplanation,
+    AttemptOutcomeView, AwaitedRunView, ExplainView, FairShareView, HolderView, HoldingView,
+    KeyUsageView, NominationView, PoolExplanation,
 };
 use sluice_common::quantity::{figure, quantity, resource_noun};
 use sluice_common::state::StepState;
@@ -66,6 +66,13 @@ fn waiting(lines: &mut Lines, pool: &PoolExplanation, view: &ExplainView) {
         pool.priority
     );
     lines.put(1, head);
+    if !pool.fair_share.is_empty() {
+        let standings: Vec<String> = pool.fair_share.iter().map(standing).collect();
+        lines.put(
+            2,
+            format!("fair share: {}", standings.join("; ahead of it ")),
+        );
+    }
     // The first line has said it already.
     if pool.reason.message != view.reason.message {
         let code = pool.reason.code;
@@ -87,6 +94,24 @@ fn waiting(lines: &mut Lines, pool: &PoolExplanation, view: &ExplainView) {
         };
         lines.put(2, format!("{word} {}", safe(&remedy.message)));
     }
+}
+
+/// Renders what a subject borrowed, such as "research borrowed 5.2 GPU-hours at weight 2".
+fn standing(of: &FairShareView) -> String {
+    let hours = |seconds: u64| match seconds {
+        0..3600 => format!("{seconds} GPU-seconds"),
+        _ => format!("{:.1} GPU-hours", seconds as f64 / 3600.0),
+    };
+    let user = of.user.as_deref().zip(of.user_gpu_seconds);
+    let user = user.map_or(String::new(), |(user, used)| {
+        format!(", its user {} used {}", safe(user), hours(used))
+    });
+    let borrowed = hours(of.borrowed_gpu_seconds);
+    format!(
+        "{} borrowed {borrowed} at weight {}{user}",
+        safe(&of.subject),
+        of.weight
+    )
 }
 
 /// Whether anything bounds the key.

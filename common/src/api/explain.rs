@@ -54,6 +54,10 @@ pub struct PoolExplanation {
     pub place: u64,
     /// Number of queued steps in the pool.
     pub waiting: u64,
+    /// Fair share over time, if the pool has it: the step's own subject, then the subject of the step ahead if that is
+    /// another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fair_share: Vec<FairShareView>,
     /// The step directly ahead in the queue.
     pub behind: Option<String>,
     /// Usage and bounds of each resource key that the step requests.
@@ -68,6 +72,28 @@ pub struct PoolExplanation {
     pub holders_total: u64,
     /// Changes that would let the step start, smallest first.
     pub would_start_if: Vec<RemedyView>,
+}
+
+/// Borrowed use of a subject in a pool with fair share. The subject with the least per weight goes first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "FairShareUse")
+)]
+pub struct FairShareView {
+    /// Name of the subject.
+    pub subject: String,
+    /// GPU-seconds beyond its reserved share, halved after each half-life; core-seconds for runs without GPUs.
+    pub borrowed_gpu_seconds: u64,
+    /// Weight in its policy.
+    pub weight: u64,
+    /// The step's user, if users share fairly too and the step has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// All use by that user, halved in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_gpu_seconds: Option<u64>,
 }
 
 /// Usage and bounds of one resource key.

@@ -26,7 +26,7 @@ use sluice_common::id::{
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
-use sluice_scheduler::{Nomination, Scheduler};
+use sluice_scheduler::{FairUses, Nomination, Scheduler};
 
 use crate::model::access::Access;
 use crate::model::admission::Admission;
@@ -84,6 +84,12 @@ pub(crate) struct StoredState {
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
+    /// Time of the last applied record.
+    #[serde(default)]
+    clock: Time,
+    /// Decayed use of pools with fair share.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    fair_uses: FairUses,
     /// Join tokens and the access of nodes.
     #[serde(default)]
     admission: Admission,

@@ -6,11 +6,13 @@ pub(crate) mod block;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::time::Time;
 
 use crate::inspect::block::BlockReason;
 use crate::model::host::PlatformFilter;
+use crate::model::pool::Pool;
+use crate::model::request::Request;
 use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::model::scheduler::Scheduler;
@@ -34,10 +36,23 @@ pub struct Inspection<'a> {
     pub position: (usize, usize),
     /// The request just ahead of it.
     pub behind: Option<&'a StepId>,
+    /// Fair share of its subject, then of the subject of the request just ahead if that is another; empty without it.
+    pub fair_share: Vec<FairShareUse<'a>>,
     /// Effect that preemption could have for it.
     pub preemption: PreemptionStatus,
     /// Runs that hold what it is short of, each with what protects it.
     pub holders: Vec<Holder<'a>>,
+}
+
+/// A subject in fair share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FairShareUse<'a> {
+    pub subject: &'a Subject,
+    /// GPU-seconds that it borrowed, decayed.
+    pub borrowed: u64,
+    pub weight: u64,
+    /// The request's user and all that it used, if users share fairly too.
+    pub user: Option<(&'a UserName, u64)>,
 }
 
 /// One resource of a request, and what its subject and pool have of it.
@@ -111,12 +126,39 @@ impl Scheduler {
             keys: in_pool.terms(),
             position: (ahead, order.len()),
             behind: ahead.checked_sub(1).map(|ahead| order[ahead]),
+            fair_share: self.fair_standings(
+                pool,
+                in_pool.request,
+                ahead.checked_sub(1).map(|ahead| order[ahead]),
+            ),
             preemption: self.preemption_status(in_pool, now),
             holders: block
                 .as_ref()
                 .map_or_else(Vec::new, |block| in_pool.holders(block, now)),
             block,
         })
+    }
+
+    fn fair_standings<'a>(
+        &'a self,
+        pool: &'a Pool,
+        request: &'a Request,
+        ahead: Option<&StepId>,
+    ) -> Vec<FairShareUse<'a>> {
+        let ahead = ahead.and_then(|step| self.request(step));
+        let ahead = ahead.filter(|other| other.subject != request.subject);
+        let requests = [request].into_iter().chain(ahead);
+        let standings = requests.filter_map(|request| {
+            let used = pool.fair_use(&request.subject, self.clock)?;
+            let user = request.user.as_ref().filter(|_| pool.terms().fair_users);
+            Some(FairShareUse {
+                subject: &request.subject,
+                borrowed: used.borrowed_gpu_seconds(),
+                weight: pool.policy(&request.subject)?.weight(),
+                user: user.map(|user| (user, used.gpu_seconds_of(Some(user)))),
+            })
+        });
+        standings.collect()
     }
 
     fn preemption_status(&self, in_pool: RequestInPool<'_>, now: Time) -> PreemptionStatus {

@@ -38,8 +38,9 @@ mod tests;
 
 pub use decide::Decision;
 pub use inspect::block::BlockReason;
-pub use inspect::{Holder, Inspection, PreemptionStatus, ResourceUse};
+pub use inspect::{FairShareUse, Holder, Inspection, PreemptionStatus, ResourceUse};
 pub use model::eviction::{MAX_EVICTIONS, remember_eviction};
+pub use model::fair_share::FairUse;
 pub use model::frozen::FreezeState;
 pub use model::guard::{Denial, Guard};
 pub use model::host::{GpusByKind, Hardware, HostInventory, PlatformSet, matches_platform};
@@ -52,6 +53,7 @@ pub use model::request_kind::RequestKind;
 pub use model::reservations::ReservedOnHost;
 pub use model::resources::{HOST_KEYS, HostResources};
 pub use model::scheduler::Scheduler;
+pub use model::scheduler::fair_uses::FairUses;
 pub use placement::feasibility::Infeasible;
 pub use preemption::NoPreemption;
 pub use preemption::candidates::Protected;

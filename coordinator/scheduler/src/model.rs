@@ -4,6 +4,7 @@
 pub(crate) mod account;
 pub(crate) mod entitlement;
 pub(crate) mod eviction;
+pub(crate) mod fair_share;
 pub(crate) mod fragmentation;
 pub(crate) mod frozen;
 pub(crate) mod guard;

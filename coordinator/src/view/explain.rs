@@ -5,14 +5,14 @@ use coordinator_core::{
 };
 use sluice_common::amount::ResourceKey;
 use sluice_common::api::{
-    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, HolderView, HoldingView,
-    KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange, RemedyKind,
-    RemedyView, timestamp,
+    AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, FairShareView, HolderView,
+    HoldingView, KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange,
+    RemedyKind, RemedyView, timestamp,
 };
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::state::StepState;
 use sluice_reasons::messages::explanation;
-use sluice_scheduler::{Change, Holder, Remedy, Request, ResourceUse, Start};
+use sluice_scheduler::{Change, FairShareUse, Holder, Remedy, Request, ResourceUse, Start};
 
 /// Most listed holders of what a step lacks.
 const MAX_HOLDERS: usize = 16;
@@ -63,6 +63,7 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
         place: ahead as u64 + 1,
         waiting: waiting as u64,
         behind: inspection.behind.map(ToString::to_string),
+        fair_share: inspection.fair_share.iter().map(standing).collect(),
         keys: inspection.keys.iter().filter_map(key).collect(),
         preemption: explanation::preemption_status(request, inspection),
         holders: holders.map(|it| holder(request, it)).collect(),
@@ -71,6 +72,16 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
             .map(|it| remedy(request, inspection.pool, it))
             .collect(),
         promised: pool.promised.map(promise),
+    }
+}
+
+fn standing(of: &FairShareUse<'_>) -> FairShareView {
+    FairShareView {
+        subject: of.subject.to_string(),
+        borrowed_gpu_seconds: of.borrowed,
+        weight: of.weight,
+        user: of.user.map(|(user, _)| user.to_string()),
+        user_gpu_seconds: of.user.map(|(_, used)| used),
     }
 }
 

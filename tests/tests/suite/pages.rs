@@ -55,7 +55,7 @@ fn pieces(page: &str) -> Vec<Piece> {
                 found.push(Piece::Banner(block.to_owned()));
                 found.push(Piece::Text(block.to_owned()));
             }
-            (_, Some(("yaml" | "toml", name))) => {
+            (_, Some(("yaml" | "toml" | "json", name))) => {
                 found.push(Piece::File(name.to_owned(), block.to_owned()));
                 found.push(Piece::Text(block.to_owned()));
             }

@@ -43,6 +43,7 @@ fn files() -> Vec<PathBuf> {
             own("live.json"),
             own("suspend.json"),
             own("corners.json"),
+            own("fair.json"),
         ],
     }
 }

@@ -88,7 +88,8 @@ fn each_block_says_what_becomes_of_it() {
         let fences = text.lines().map(str::trim_start);
         let fences = fences.filter_map(|line| line.strip_prefix("```"));
         for info in fences.step_by(2) {
-            let is_file = info.starts_with("yaml ") || info.starts_with("toml ");
+            let is_file =
+                info.starts_with("yaml ") || info.starts_with("toml ") || info.starts_with("json ");
             assert!(
                 BLOCKS.contains(&info) || is_file || is_run_in_the_guest(info),
                 "{}: nothing runs a block `{info}`: `docs/dev/testing.md` lists the kinds of blocks; say in prose what \

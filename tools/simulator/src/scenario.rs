@@ -8,13 +8,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::ResourceTable;
 use sluice_common::step::OnPreempt;
+use sluice_common::time::Span;
 
 pub use expected::{Difference, End, Expected};
 pub use play::{CasePosition, Fault};
@@ -54,6 +56,35 @@ pub struct PoolPut {
     /// Seconds after its start for which a run is protected from preemption by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: u64,
+    /// Order of subjects of equal priority by what they borrowed.
+    #[serde(default)]
+    pub fair_share: Option<FairSharePut>,
+    /// Whether the users of a subject share fairly too.
+    #[serde(default)]
+    pub fair_users: bool,
+}
+
+/// Fair share of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FairSharePut {
+    /// Seconds, or a text such as `7d`, after which use counts half as much.
+    #[serde(deserialize_with = "seconds_or_text")]
+    pub half_life: Span,
+}
+
+/// A span as a number of seconds or as a text with units.
+fn seconds_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Seconds(u64),
+        Text(String),
+    }
+    match Written::deserialize(from)? {
+        Written::Seconds(seconds) => Ok(Span::from_secs(seconds)),
+        Written::Text(text) => text.parse().map_err(de::Error::custom),
+    }
 }
 
 /// A pool's capacity.
@@ -133,6 +164,9 @@ pub struct PolicyPut {
     /// Most that it may use.
     #[serde(default)]
     pub limit: Option<ResourceTable>,
+    /// Weight in fair share; 1 if absent.
+    #[serde(default)]
+    pub weight: Option<NonZeroU32>,
 }
 
 /// An event of a scenario.
@@ -173,6 +207,9 @@ pub struct SubmitEvent {
     /// Name, unique within the scenario.
     pub request: StepId,
     pub subject: Subject,
+    /// User who submits it.
+    #[serde(default)]
+    pub user: Option<UserName>,
     /// Resources on each of its hosts.
     #[serde(default)]
     pub resources: ResourceTable,

@@ -19,7 +19,7 @@ mod tries;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
@@ -54,6 +54,8 @@ pub struct Job {
     /// Name, unique within the simulation.
     pub step: StepId,
     pub subject: Subject,
+    /// User who submits it, if that is known.
+    pub user: Option<UserName>,
     /// Resources on each of its hosts; `step_run: 1` is added if absent.
     pub resources: Amounts,
     /// Number of hosts that it runs on at once.
@@ -87,10 +89,9 @@ pub(crate) enum SimulationEvent {
 impl Simulation {
     /// Makes an empty cluster at a point in time.
     pub fn new(now: Time) -> Self {
-        Self {
-            now,
-            ..Self::default()
-        }
+        let mut simulation = Self::default();
+        simulation.go_to(now);
+        simulation
     }
 
     /// The scheduler with its pools and queues.
@@ -232,10 +233,15 @@ impl Simulation {
     /// Lets time pass, with the events that come due.
     pub fn advance(&mut self, until: Time) {
         while let Some(at) = self.wakes_at().filter(|at| *at < until) {
-            self.now = at;
+            self.go_to(at);
             self.settle();
         }
-        self.now = self.now.max(until);
+        self.go_to(self.now.max(until));
+    }
+
+    fn go_to(&mut self, now: Time) {
+        self.now = now;
+        self.scheduler.set_clock(now);
     }
 
     /// The next time at which a queued job may start although nothing else happens.
@@ -379,6 +385,7 @@ fn request(job: Job, place: u64) -> Request {
     Request {
         step: job.step,
         subject: job.subject,
+        user: job.user,
         place,
         priority: job.priority,
         preemptible: job.preemptible,

@@ -82,6 +82,8 @@ impl Pool {
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
             no_priority_preemption: !self.spec.priority_preemption.is_on(),
+            fair_share: self.spec.fair_share.clone(),
+            fair_users: self.spec.fair_users,
             open_gpu_hosts: self.spec.gpu_hosts == GpuHosts::Open,
             made: self.made,
         }

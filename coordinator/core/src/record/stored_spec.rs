@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{GpuHosts, PoolSpec, PriorityPreemption, ResourceTable};
+use sluice_common::pool::{FairShare, GpuHosts, PoolSpec, PriorityPreemption, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::processors::CpuMode;
 use sluice_common::step::OnPreempt;
@@ -37,6 +37,12 @@ pub(crate) struct StoredPoolSpec {
     /// Whether its steps are preempted by priority.
     #[serde(default, skip_serializing_if = "PriorityPreemption::is_on")]
     priority_preemption: PriorityPreemption,
+    /// Order of subjects of equal priority by what they borrowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fair_share: Option<FairShare>,
+    /// Whether the users of a subject share fairly too.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    fair_users: bool,
     /// Rules for submitted steps.
     #[serde(
         default,
@@ -161,6 +167,8 @@ impl From<StoredPoolSpec> for PoolSpec {
             require: logged.require,
             gpu_hosts: logged.gpu_hosts,
             priority_preemption: logged.priority_preemption,
+            fair_share: logged.fair_share,
+            fair_users: logged.fair_users,
             maintenance: rules.maintenance,
             defaults: rules.defaults,
             max: rules.max,

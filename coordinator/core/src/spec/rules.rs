@@ -32,6 +32,7 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     time_to_run("max.timeout", max.timeout)?;
     grace("max.grace_period", max.grace_period)?;
     templates_once(&spec.templates)?;
+    fair_share(spec)?;
     no_default_above(spec)?;
     default_mode_allowed(spec)
 }
@@ -52,6 +53,23 @@ pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
             let why = format!("`{twice}` is listed twice: remove one");
             Err(invalid("validations", ErrorCode::NamedTwice, &why))
         }
+    }
+}
+
+/// Checks that use can decay, and that users share fairly only beside their subjects.
+fn fair_share(spec: &PoolSpec) -> Result<(), FieldError> {
+    match &spec.fair_share {
+        Some(shared) if shared.half_life == Span::ZERO => Err(invalid(
+            "fair_share.half_life",
+            ErrorCode::InvalidDuration,
+            &"it is 0, so that use would count for no time: write a time such as `7d`",
+        )),
+        None if spec.fair_users => Err(invalid(
+            "fair_users",
+            ErrorCode::Contradiction,
+            &"it needs a half-life: add `fair_share: {half_life: 7d}`, or remove `fair_users`",
+        )),
+        _ => Ok(()),
     }
 }
 

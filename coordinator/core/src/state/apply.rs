@@ -59,10 +59,14 @@ impl State {
         let LogEntry { seq, at, record } = stamped;
         let fit = if *seq == self.stored.seq + 1 {
             self.stored.seq = *seq;
+            self.stored.clock = *at;
+            self.index.scheduler_mut().set_clock(*at);
             let about = record.step().cloned();
             let stands = |state: &Self| Some(state.step(about.as_ref()?)?.state);
             let from = stands(self);
             let fit = self.fold(*at, record);
+            let scheduler = self.index.scheduler_mut();
+            scheduler.copy_fair_uses(&mut self.stored.fair_uses);
             let to = stands(self);
             self.index.count(from, to);
             fit

@@ -75,6 +75,8 @@ impl Index {
         for (step, nomination) in &stored.nominations {
             index.nominate(step, nomination);
         }
+        index.scheduler.set_clock(stored.clock);
+        index.scheduler.set_fair_uses(&stored.fair_uses);
         index
     }
 

@@ -9,7 +9,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
-use sluice_scheduler::Nomination;
+use sluice_common::time::Time;
+use sluice_scheduler::{FairUses, Nomination};
 
 use crate::model::access::Access;
 use crate::model::cluster::Cluster;
@@ -25,6 +26,8 @@ use super::State;
 #[derive(Clone, Debug)]
 pub(crate) struct Rollback {
     seq: u64,
+    clock: Time,
+    fair_uses: FairUses,
     cluster: Cluster,
     validations: BTreeMap<ValidationName, Option<Validation>>,
     /// Roles, bindings and tokens, once a record changes them.
@@ -41,6 +44,8 @@ impl Rollback {
     pub(crate) fn of(state: &State) -> Self {
         Self {
             seq: state.stored.seq,
+            clock: state.stored.clock,
+            fair_uses: state.stored.fair_uses.clone(),
             cluster: state.stored.cluster.clone(),
             validations: BTreeMap::new(),
             access: None,
@@ -133,6 +138,8 @@ impl State {
     pub(crate) fn take_back(&mut self, rollback: Rollback) {
         let Rollback {
             seq,
+            clock,
+            fair_uses,
             cluster,
             validations,
             access,
@@ -183,6 +190,11 @@ impl State {
             self.stored.validations.extend(before);
         }
         self.stored.seq = seq;
+        self.stored.clock = clock;
+        let scheduler = self.index.scheduler_mut();
+        scheduler.set_clock(clock);
+        scheduler.set_fair_uses(&fair_uses);
+        self.stored.fair_uses = fair_uses;
     }
 
     fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {

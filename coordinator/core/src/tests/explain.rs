@@ -29,6 +29,7 @@ fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Poli
         priority,
         reserved: table(reserved),
         limit: table(limit),
+        weight: None,
     }
 }
 

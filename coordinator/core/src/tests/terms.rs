@@ -32,6 +32,7 @@ fn policy(reserved: u64, limit: Option<u64>) -> PolicySpec {
         priority: 10,
         reserved: gpus(reserved),
         limit: limit.map(gpus).unwrap_or_default(),
+        weight: None,
     }
 }
 

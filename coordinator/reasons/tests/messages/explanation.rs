@@ -82,6 +82,7 @@ fn request() -> Request {
     Request {
         step: name("train-8"),
         subject: name("research"),
+        user: None,
         place: 1,
         priority: 0,
         preemptible: true,
@@ -122,6 +123,7 @@ fn inspection<'a>(
         block: None,
         position: (0, 1),
         behind: None,
+        fair_share: Vec::new(),
         preemption,
         holders,
     }

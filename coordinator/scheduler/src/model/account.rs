@@ -1,9 +1,9 @@
 //! The account of one subject in one pool: its policy, its use, and the arithmetic of reserved shares and limits.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::Amounts;
-use sluice_common::id::AttemptId;
+use sluice_common::amount::{Amounts, GPU};
+use sluice_common::id::{AttemptId, UserName};
 use sluice_common::pool::PolicySpec;
 
 use crate::model::queue::Queue;
@@ -23,6 +23,10 @@ pub(crate) struct Account {
     /// Runs of the subject, including those that are stopping.
     pub(crate) runs: BTreeSet<AttemptId>,
     pub(crate) queue: Queue,
+    /// Thousandths of a core that runs without GPUs hold.
+    pub(crate) cores_without_gpus: u64,
+    /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
+    pub(crate) rates: BTreeMap<Option<UserName>, u64>,
 }
 
 impl Account {
@@ -33,6 +37,14 @@ impl Account {
     pub(crate) fn charge(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.insert(attempt.clone());
         self.used.add(run.demand());
+        let rate = run.rate();
+        if run.demand().get(GPU) == 0 {
+            self.cores_without_gpus = self.cores_without_gpus.saturating_add(rate);
+        }
+        if rate > 0 {
+            let user = self.rates.entry(run.request.user.clone()).or_default();
+            *user = user.saturating_add(rate);
+        }
         if !run.request.preemptible {
             self.non_preemptible.add(run.demand());
         }
@@ -41,6 +53,14 @@ impl Account {
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.remove(attempt);
         self.used.subtract(run.demand());
+        let rate = run.rate();
+        if run.demand().get(GPU) == 0 {
+            self.cores_without_gpus = self.cores_without_gpus.saturating_sub(rate);
+        }
+        if let Some(user) = self.rates.get_mut(&run.request.user) {
+            *user = user.saturating_sub(rate);
+        }
+        self.rates.retain(|_, rate| *rate > 0);
         if !run.request.preemptible {
             self.non_preemptible.subtract(run.demand());
         }

@@ -1,5 +1,6 @@
 //! One pool: its terms, accounts and hosts, and what is granted of it.
 
+mod fair_use;
 mod hosts;
 mod platforms;
 pub(crate) mod policies;
@@ -9,13 +10,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
-use sluice_common::pool::{PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
+use crate::model::fair_share::FairUse;
 use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, HostIndex};
 use crate::model::nomination::Nomination;
+use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
 use crate::model::resources::{HOST_KEYS, HostResources};
 
@@ -29,6 +32,10 @@ pub struct PoolTerms {
     pub min_runtime: Span,
     /// Whether no run is preempted by priority.
     pub no_priority_preemption: bool,
+    /// Order of subjects of equal priority by what they borrowed; by submission if absent.
+    pub fair_share: Option<FairShare>,
+    /// Whether the users of a subject share fairly too.
+    pub fair_users: bool,
     /// Platform of requests that name none; any if absent.
     pub default_platform: Option<PlatformName>,
     /// Platforms without hosts for which requests may wait.
@@ -46,6 +53,8 @@ pub struct Pool {
     /// All that is granted.
     used: Amounts,
     accounts: BTreeMap<Subject, Account>,
+    /// Decayed use by subject, if the pool has fair share. Outlives accounts.
+    fair_uses: BTreeMap<Subject, FairUse>,
     /// The policy for subjects without one of their own, stored under the name `*`.
     everyone: Option<(Subject, PolicySpec)>,
     hosts: BTreeMap<NodeName, Host>,
@@ -323,9 +332,11 @@ impl Pool {
     /// The account of a subject, opened if there is none.
     fn account_mut(&mut self, subject: &Subject) -> &mut Account {
         let default_policy = self.default_policy();
+        let by_user = self.terms.fair_users;
         let account = self.accounts.entry(subject.clone());
         account.or_insert_with(|| Account {
             policy: default_policy,
+            queue: Queue::new(by_user),
             ..Account::default()
         })
     }
@@ -348,8 +359,9 @@ impl Pool {
         waiting: impl Iterator<Item = &'a Request>,
         is_nominated: impl Fn(&StepId) -> bool,
     ) {
+        let by_user = self.terms.fair_users;
         let account = self.account_mut(subject);
-        account.queue = Default::default();
+        account.queue = Queue::new(by_user);
         if account.policy.is_some() {
             for request in waiting {
                 account.queue.insert(request);

@@ -2,16 +2,19 @@
 //! of it must, so a decision looks only at the first of each class.
 //!
 //! The priority of a step only reorders the steps of its own subject: they exchange the places in the queue that they
-//! already hold.
+//! already hold. So does fair share among the users of a subject, which comes before the priority.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::cmp::Reverse;
+use core::cmp::{Ordering, Reverse};
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::StepId;
+use sluice_common::id::{StepId, UserName};
 
 use crate::model::request::{Request, RequestClass};
+
+/// Places by the priority of the requests that hold them; each list is sorted.
+type QueueByPriority = BTreeMap<Reverse<i64>, Vec<u64>>;
 
 /// The queue of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +22,10 @@ pub(crate) struct Queue {
     steps: BTreeMap<u64, StepId>,
     classes: BTreeMap<RequestClass, BTreeSet<u64>>,
     places: Vec<u64>,
-    /// Places by the priority of the requests that hold them; each list is sorted.
-    levels: BTreeMap<Reverse<i64>, Vec<u64>>,
+    /// Places of each user, if the pool shares fairly among users; else all places under `None`.
+    levels: BTreeMap<Option<UserName>, QueueByPriority>,
+    /// Whether the pool shares fairly among the users of a subject.
+    by_user: bool,
     /// Sum of what all requests ask for.
     asked: Amounts,
     /// Places of requests with a firm nomination, which only wait for its release.
@@ -28,6 +33,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    pub(crate) fn new(by_user: bool) -> Self {
+        Self {
+            by_user,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn insert(&mut self, request: &Request) {
         if self
             .steps
@@ -38,11 +50,12 @@ impl Queue {
         }
         self.asked.add(&request.demand);
         self.classes
-            .entry(request.class())
+            .entry(request.class(self.by_user))
             .or_default()
             .insert(request.place);
         insert_sorted(&mut self.places, request.place);
-        let level = self.levels.entry(Reverse(request.priority)).or_default();
+        let levels = self.levels.entry(self.user_of(request)).or_default();
+        let level = levels.entry(Reverse(request.priority)).or_default();
         insert_sorted(level, request.place);
     }
 
@@ -51,7 +64,7 @@ impl Queue {
             return;
         }
         self.asked.subtract(&request.demand);
-        let class = request.class();
+        let class = request.class(self.by_user);
         if let Some(places) = self.classes.get_mut(&class) {
             places.remove(&request.place);
             if places.is_empty() {
@@ -59,10 +72,14 @@ impl Queue {
             }
         }
         remove_sorted(&mut self.places, request.place);
-        if let Some(level) = self.levels.get_mut(&Reverse(request.priority)) {
-            remove_sorted(level, request.place);
-            if level.is_empty() {
-                self.levels.remove(&Reverse(request.priority));
+        let user = self.user_of(request);
+        if let Some(levels) = self.levels.get_mut(&user) {
+            if let Some(level) = levels.get_mut(&Reverse(request.priority)) {
+                remove_sorted(level, request.place);
+            }
+            levels.retain(|_, places| !places.is_empty());
+            if levels.is_empty() {
+                self.levels.remove(&user);
             }
         }
         self.nominated.remove(&request.place);
@@ -120,16 +137,33 @@ impl Queue {
         })
     }
 
-    /// The place of a request after reordering by its own priority.
-    pub(crate) fn effective_place(&self, request: &Request) -> u64 {
-        let ahead = self.levels.range(..Reverse(request.priority));
-        let ahead: usize = ahead.map(|(_, places)| places.len()).sum();
-        let level = self.levels.get(&Reverse(request.priority));
-        let among = level.map_or(0, |places| {
-            places.partition_point(|place| *place < request.place)
+    /// The place of a request after reordering: by the use of its user, the least first, then by its own priority.
+    pub(crate) fn effective_place(
+        &self,
+        request: &Request,
+        use_of: impl Fn(Option<&UserName>) -> u64,
+    ) -> u64 {
+        let own = match self.by_user {
+            true => use_of(request.user.as_ref()),
+            false => 0,
+        };
+        let ahead = self.levels.iter().map(|(user, levels)| {
+            let used = match self.by_user {
+                true => use_of(user.as_ref()),
+                false => 0,
+            };
+            match used.cmp(&own) {
+                Ordering::Less => levels.values().map(Vec::len).sum(),
+                Ordering::Equal => ahead_in(levels, request),
+                Ordering::Greater => 0,
+            }
         });
-        let effective_place = self.places.get(ahead + among);
+        let effective_place = self.places.get(ahead.sum::<usize>());
         effective_place.copied().unwrap_or(request.place)
+    }
+
+    fn user_of(&self, request: &Request) -> Option<UserName> {
+        request.user.clone().filter(|_| self.by_user)
     }
 
     /// The first submitted request, with its place.
@@ -156,6 +190,17 @@ impl Queue {
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
     }
+}
+
+/// Number of places whose requests go before a request, by priority and then by place.
+fn ahead_in(levels: &QueueByPriority, request: &Request) -> usize {
+    let above = levels.range(..Reverse(request.priority));
+    let above: usize = above.map(|(_, places)| places.len()).sum();
+    let level = levels.get(&Reverse(request.priority));
+    above
+        + level.map_or(0, |places| {
+            places.partition_point(|place| *place < request.place)
+        })
 }
 
 fn insert_sorted(places: &mut Vec<u64>, place: u64) {

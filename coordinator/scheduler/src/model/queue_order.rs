@@ -1,4 +1,5 @@
-//! Queue order: requests inside their reserved share first, then by policy priority, then by submission.
+//! Queue order: requests inside their reserved share first, then by policy priority, then by fair share over time if the
+//! pool has it, then by submission.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -15,6 +16,8 @@ use crate::model::scheduler::Scheduler;
 pub(crate) struct QueueRank {
     borrows: bool,
     priority: Reverse<u64>,
+    /// Decayed GPU-seconds that the subject borrowed, divided by its weight; 0 without fair share.
+    fair_use: u64,
     effective_place: u64,
 }
 
@@ -62,7 +65,8 @@ pub(crate) fn rank(
     QueueRank {
         borrows: !is_in_share(scheduler, pool, account, request),
         priority: Reverse(account.priority()),
-        effective_place: account.queue.effective_place(request),
+        fair_use: pool.fair_rank(&request.subject, account, scheduler.clock),
+        effective_place: pool.effective_place(account, request, scheduler.clock),
     }
 }
 

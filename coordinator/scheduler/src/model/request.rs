@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
 use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
@@ -19,6 +19,8 @@ use crate::model::resources::HostResources;
 pub struct Request {
     pub step: StepId,
     pub subject: Subject,
+    /// User who submitted the step; `None` if the caller was not a user.
+    pub user: Option<UserName>,
     /// Order of first submission.
     pub place: u64,
     /// Order among the requests of its subject; higher goes first.
@@ -108,6 +110,8 @@ pub(crate) struct RequestClass {
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
+    /// User, if the pool shares fairly among users.
+    user: Option<UserName>,
     /// A frozen run is alike to itself only.
     resumes: Option<AttemptId>,
 }
@@ -118,6 +122,7 @@ impl Request {
         Self {
             step,
             subject: spec.subject.clone(),
+            user: spec.submitted_by.clone(),
             place,
             priority: spec.priority,
             preemptible: spec.preemptible,
@@ -158,7 +163,8 @@ impl Request {
         self.accepted_at.is_some_and(|at| at < made) && self.resumes.is_none()
     }
 
-    pub(crate) fn class(&self) -> RequestClass {
+    /// The class of the request; `by_user` if requests of different users are not alike.
+    pub(crate) fn class(&self, by_user: bool) -> RequestClass {
         RequestClass {
             preemptible: self.preemptible,
             hosts: self.hosts,
@@ -170,6 +176,7 @@ impl Request {
             excluded_pools: self.excluded_pools.clone(),
             guards: self.guards.clone(),
             priority: self.priority,
+            user: self.user.clone().filter(|_| by_user),
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
     }
@@ -215,6 +222,7 @@ mod tests {
         let request = Request {
             step: "a".parse().unwrap(),
             subject: "s".parse().unwrap(),
+            user: None,
             place: 0,
             priority: 0,
             preemptible: true,

@@ -13,6 +13,8 @@ use crate::model::scheduler::Scheduler;
 pub struct RequestKind {
     subject: Subject,
     class: RequestClass,
+    /// Whether requests of different users are not alike.
+    by_user: bool,
     /// The first of them in the queue.
     pub first: StepId,
 }
@@ -23,6 +25,7 @@ impl Scheduler {
         let Some(pool) = self.pools.get(name) else {
             return BTreeSet::new();
         };
+        let by_user = pool.terms().fair_users;
         let accounts = pool.accounts().iter();
         let accounts = accounts.filter(|(its, _)| subject.is_none_or(|subject| subject == *its));
         let kinds = accounts.flat_map(|(subject, account)| {
@@ -30,6 +33,7 @@ impl Scheduler {
             classes.map(|(class, first)| RequestKind {
                 subject: subject.clone(),
                 class: class.clone(),
+                by_user,
                 first: first.clone(),
             })
         });
@@ -41,7 +45,7 @@ impl Scheduler {
         let waiting = self.waiting.get(&kind.subject).into_iter().flatten();
         let alike = waiting.filter(|step| {
             let request = self.requests.get(*step);
-            request.is_some_and(|request| request.class() == kind.class)
+            request.is_some_and(|request| request.class(kind.by_user) == kind.class)
         });
         alike.cloned().collect()
     }

@@ -1,6 +1,7 @@
 //! The state of the scheduler, and how each fact changes it. Every fact is indexed, so that no decision goes through
 //! all steps or all hosts.
 
+pub(crate) mod fair_uses;
 mod freezing;
 
 use alloc::collections::btree_map::Entry;
@@ -31,6 +32,10 @@ pub struct Scheduler {
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
     /// Runs of deleted pools.
     pub(crate) orphaned_runs: BTreeMap<PoolName, BTreeSet<AttemptId>>,
+    /// Time of the last fact. Use for fair share is counted until then.
+    pub(crate) clock: Time,
+    /// Subjects whose decayed use changed since it was taken.
+    pub(crate) settled: BTreeSet<(PoolName, Subject)>,
 }
 
 impl Scheduler {
@@ -85,7 +90,9 @@ impl Scheduler {
     /// Creates a pool or changes its terms.
     pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
         let made = !self.pools.contains_key(name);
+        self.settle_pool(name);
         let pool = self.pools.entry(name.clone()).or_default();
+        let reorders = pool.terms().fair_users != terms.fair_users;
         pool.set_terms(terms);
         if made {
             // A pool of this name may have been deleted while its runs went on.
@@ -94,6 +101,10 @@ impl Scheduler {
                     pool.hold(&id, run);
                 }
             }
+        }
+        self.settle_pool(name);
+        if reorders {
+            self.rebuild_all_queues(name);
         }
     }
 
@@ -104,6 +115,7 @@ impl Scheduler {
         for step in promised {
             self.withdraw(&step);
         }
+        self.settle_pool(name);
         let Some(pool) = self.pools.remove(name) else {
             return;
         };
@@ -127,6 +139,7 @@ impl Scheduler {
 
     /// Sets the policy of a subject in a pool. The subject's waiting requests join the queue of this pool.
     pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: PolicySpec) {
+        self.settle_affected(pool, subject);
         let Some(known) = self.pools.get_mut(pool) else {
             return;
         };
@@ -139,6 +152,7 @@ impl Scheduler {
 
     /// Removes the policy of a subject in a pool. Its runs there go on.
     pub fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
+        self.settle_affected(pool, subject);
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.remove_policy(subject);
         }
@@ -150,6 +164,10 @@ impl Scheduler {
         if !subject.is_everyone() {
             return self.rebuild_queue_of(pool, subject);
         }
+        self.rebuild_all_queues(pool);
+    }
+
+    fn rebuild_all_queues(&mut self, pool: &PoolName) {
         let all: Vec<Subject> = self.waiting.keys().cloned().collect();
         all.iter()
             .for_each(|subject| self.rebuild_queue_of(pool, subject));
@@ -246,6 +264,7 @@ impl Scheduler {
 
     /// Grants resources to a run.
     pub fn hold(&mut self, attempt: &AttemptId, run: Run) {
+        self.settle(&run.pool, &run.request.subject);
         match self.pools.get_mut(&run.pool) {
             Some(pool) => pool.hold(attempt, &run),
             None => {
@@ -316,6 +335,7 @@ impl Scheduler {
 
     /// Returns what a run was granted to its pool.
     fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        self.settle(&run.pool, &run.request.subject);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             return pool.refund(attempt, run);
         }

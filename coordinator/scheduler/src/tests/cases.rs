@@ -5,8 +5,16 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
-use super::harness::{SchedulerHarness, Submission};
+use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{GPU, JudgedAmounts, MCPU, MEM, STEP_RUN};
+
+/// Rules under which any host may be filled by CPU work.
+const OPEN: PoolRules = PoolRules {
+    open_gpu_hosts: true,
+    no_priority_preemption: false,
+    fair_share: false,
+    fair_users: false,
+};
 
 fn pool(n: u32) -> PoolName {
     PoolName::new(format!("p{n}")).unwrap()
@@ -29,7 +37,7 @@ fn units(pairs: &[(usize, u64)]) -> JudgedAmounts {
 /// One pool with hosts of the given GPUs, 4 cores and 8 MB.
 fn harness(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(slow);
-    harness.put_pool(&pool(0), declared, 0, true, false);
+    harness.put_pool(&pool(0), declared, 0, OPEN);
     for (n, gpus) in gpus.iter().enumerate() {
         let has = units(&[(GPU, *gpus), (MCPU, 4000), (MEM, 8)]);
         harness.put_host(&node(n), &pool(0), has, true);
@@ -43,6 +51,7 @@ fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submissio
         subject: subject(name),
         each: units(each),
         nodes: 1,
+        user: None,
         priority: 0,
         preemptible,
         pool: None,
@@ -71,6 +80,14 @@ fn running(harness: &SchedulerHarness) -> Vec<StepId> {
         .collect();
     steps.sort_unstable();
     steps
+}
+
+fn finish(harness: &mut SchedulerHarness, step: &StepId) {
+    let mut runs = harness.scheduler.runs().map(|(id, _)| id);
+    let attempt = runs.find(|id| id.step == *step).cloned();
+    drop(runs);
+    harness.finish(&attempt.expect("it runs"));
+    settle(harness);
 }
 
 /// Releases, or finishes freezing, what a step runs as.
@@ -141,7 +158,7 @@ fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
 #[test]
 fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
     let mut harness = harness(&[], &[0], false);
-    harness.put_pool(&pool(1), &[], 0, true, false);
+    harness.put_pool(&pool(1), &[], 0, OPEN);
     let has = units(&[(GPU, 3), (MCPU, 3000)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
@@ -326,7 +343,7 @@ fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
 #[test]
 fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     let mut harness = harness(&[], &[2], true);
-    harness.put_pool(&pool(1), &[], 0, true, false);
+    harness.put_pool(&pool(1), &[], 0, OPEN);
     let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
     harness.put_host(&node(1), &pool(1), has, true);
     harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
@@ -605,4 +622,65 @@ fn an_own_run_that_would_reclaim_at_once_stays_where_a_borrower_is_enough() {
     let second = submit(&mut harness, &submission("a", &[(GPU, 1)], false));
     assert!(running(&harness).contains(&second) && !running(&harness).contains(&own));
     assert!(!running(&harness).contains(&younger));
+}
+
+/// Harness of one host with two GPUs and fair share.
+fn fair_harness(fair_users: bool) -> SchedulerHarness {
+    let mut harness = SchedulerHarness::new(false);
+    let rules = PoolRules {
+        fair_share: true,
+        fair_users,
+        ..PoolRules::default()
+    };
+    harness.put_pool(&pool(0), &[], 0, rules);
+    let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
+    harness.put_host(&node(0), &pool(0), has, true);
+    for name in ["a", "b1"] {
+        harness.put_policy(&pool(0), &subject(name), 0, &[], &[]);
+    }
+    harness
+}
+
+#[test]
+fn who_borrowed_least_for_its_weight_goes_first() {
+    let mut harness = fair_harness(false);
+    let two_gpus = |name| submission(name, &[(GPU, 2)], true);
+    let first = submit(&mut harness, &two_gpus("a"));
+    let again = submit(&mut harness, &two_gpus("a"));
+    harness.pass(10_000).unwrap();
+    let other = submit(&mut harness, &two_gpus("b1"));
+    finish(&mut harness, &first);
+    assert_eq!(
+        running(&harness),
+        std::slice::from_ref(&other),
+        "b1 borrowed nothing"
+    );
+    // The weight of b1 is 2: after twice the time it is even with a, and the first submission counts.
+    let third = submit(&mut harness, &two_gpus("b1"));
+    harness.pass(19_999).unwrap();
+    finish(&mut harness, &other);
+    assert_eq!(
+        running(&harness),
+        std::slice::from_ref(&third),
+        "b1 borrowed less for its weight"
+    );
+    harness.pass(1).unwrap();
+    finish(&mut harness, &third);
+    assert_eq!(running(&harness), [again]);
+}
+
+#[test]
+fn of_the_users_of_a_subject_who_used_least_goes_first() {
+    let mut harness = fair_harness(true);
+    let of = |user| Submission {
+        user: Some(user),
+        ..submission("a", &[(GPU, 2)], true)
+    };
+    let first = submit(&mut harness, &of(0));
+    let again = submit(&mut harness, &of(0));
+    harness.pass(10_000).unwrap();
+    let other = submit(&mut harness, &of(1));
+    finish(&mut harness, &first);
+    assert_eq!(running(&harness), [other]);
+    assert!(harness.judge.waiting.contains_key(&again));
 }

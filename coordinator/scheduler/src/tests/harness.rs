@@ -5,11 +5,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use sluice_common::amount::{Amounts, ResourceKey};
-use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
 use sluice_common::platform;
-use sluice_common::pool::{PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
@@ -19,10 +20,12 @@ use super::judge::{
 use crate::HostResources;
 use crate::remedy::dry_run::DryRun;
 use crate::{
-    Change, Decision, Hardware, HostInventory, PlatformSet, PoolTerms, Request, Run, Scheduler,
-    demand,
+    Change, Decision, FairUses, Hardware, HostInventory, PlatformSet, PoolTerms, Request, Run,
+    Scheduler, demand,
 };
 
+/// A half-life in which nothing decays, so that sums are exact.
+const NO_DECAY: Span = Span::from_millis(u64::MAX);
 /// More decisions than any event of these tests needs.
 const MOVES: usize = 200;
 
@@ -37,6 +40,8 @@ pub(super) struct SchedulerHarness {
     attempts: u32,
     /// Runs that do not wait again after they ended.
     over: BTreeSet<AttemptId>,
+    /// Copy of what the scheduler counted for fair share.
+    fair_uses: FairUses,
     /// All granted or resumed steps, in order.
     pub(super) granted: Vec<StepId>,
     /// All decisions as text, to compare runs of a test.
@@ -61,12 +66,23 @@ fn host_units(units: JudgedAmounts) -> HostResources {
     HostResources::from_amounts(&amounts(units)).with_steps(1 << 40)
 }
 
+/// Rules of the pools of a scenario.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PoolRules {
+    /// Whether non-preemptible steps may borrow from GPUs.
+    pub(super) open_gpu_hosts: bool,
+    pub(super) no_priority_preemption: bool,
+    pub(super) fair_share: bool,
+    pub(super) fair_users: bool,
+}
+
 /// A submission of a test.
 #[derive(Clone, Debug)]
 pub(super) struct Submission {
     pub(super) subject: Subject,
     pub(super) each: JudgedAmounts,
     pub(super) nodes: u32,
+    pub(super) user: Option<usize>,
     pub(super) priority: i64,
     pub(super) preemptible: bool,
     pub(super) pool: Option<PoolName>,
@@ -81,6 +97,7 @@ impl SchedulerHarness {
             ..Self::default()
         };
         harness.judge.now = 1_000_000;
+        harness.scheduler.set_clock(harness.now());
         harness
     }
 
@@ -93,22 +110,16 @@ impl SchedulerHarness {
         pool: &PoolName,
         declared: &[(usize, u64)],
         min_runtime: u64,
-        open_gpu_hosts: bool,
-        no_priority_preemption: bool,
+        rules: PoolRules,
     ) {
-        let terms = PoolTerms {
-            declared: table(declared),
-            min_runtime: Span::from_millis(min_runtime),
-            open_gpu_hosts,
-            no_priority_preemption,
-            ..PoolTerms::default()
-        };
-        self.scheduler.put_pool(pool, terms);
         let judged = self.judge.pools.entry(pool.clone()).or_default();
         judged.declared = declared.iter().copied().collect();
         judged.min_runtime = min_runtime;
-        judged.open_gpu_hosts = open_gpu_hosts;
-        judged.no_priority_preemption = no_priority_preemption;
+        judged.open_gpu_hosts = rules.open_gpu_hosts;
+        judged.no_priority_preemption = rules.no_priority_preemption;
+        judged.fair_share = rules.fair_share;
+        judged.fair_users = rules.fair_users;
+        self.scheduler.put_pool(pool, terms(judged));
         self.judge.disturb();
     }
 
@@ -121,10 +132,12 @@ impl SchedulerHarness {
         reserved: &[(usize, u64)],
         limit: &[(usize, u64)],
     ) {
+        let weight = weight_of(subject);
         let policy = PolicySpec {
             priority,
             reserved: table(reserved),
             limit: table(limit),
+            weight: NonZeroU32::new(weight),
         };
         let vetted = self
             .scheduler
@@ -137,6 +150,7 @@ impl SchedulerHarness {
         self.scheduler.put_policy(pool, subject, policy);
         let judged = JudgedPolicy {
             priority,
+            weight,
             reserved: reserved.iter().copied().collect(),
             limit: limit.iter().copied().collect(),
         };
@@ -228,6 +242,7 @@ impl SchedulerHarness {
             pool: submission.pool.clone(),
             suspends: submission.suspends,
             frozen_run: None,
+            user: submission.user,
             platforms: submission.platforms.clone(),
             evictions: Vec::new(),
         };
@@ -378,11 +393,16 @@ impl SchedulerHarness {
             let Some(due) = due.filter(|due| *due < until) else {
                 break;
             };
-            self.judge.now = due;
+            self.go_to(due);
             self.settle()?;
         }
-        self.judge.now = until;
+        self.go_to(until);
         Ok(())
+    }
+
+    fn go_to(&mut self, now: u64) {
+        self.judge.pass(now);
+        self.scheduler.set_clock(self.now());
     }
 
     /// Makes all decisions, each judged before it takes effect, and judges the final state.
@@ -398,6 +418,7 @@ impl SchedulerHarness {
             let mut pools = self.judge.pools.keys();
             let next = pools.find_map(|pool| self.scheduler.next_decision(pool, self.now()));
             let Some(next) = next else {
+                self.scheduler.copy_fair_uses(&mut self.fair_uses);
                 return self.judge.judge_rest();
             };
             self.history.push_str(&format!("{next:?}\n"));
@@ -534,6 +555,7 @@ impl SchedulerHarness {
                     priority: policy.priority,
                     reserved: table(&policy.reserved),
                     limit: table(&policy.limit),
+                    weight: NonZeroU32::new(policy.weight),
                 };
                 scheduler.put_policy(name, subject, policy);
             }
@@ -570,8 +592,15 @@ impl SchedulerHarness {
             let nomination = nomination.unwrap_or_else(|| panic!("{step} has no {judged:?}"));
             scheduler.nominate(step, nomination);
         }
+        scheduler.set_clock(self.now());
+        scheduler.set_fair_uses(&self.fair_uses);
         scheduler
     }
+}
+
+/// Weights differ between subjects.
+fn weight_of(subject: &Subject) -> u32 {
+    1 + u32::from(subject.as_str().ends_with('1'))
 }
 
 fn terms(pool: &JudgedPool) -> PoolTerms {
@@ -581,6 +610,10 @@ fn terms(pool: &JudgedPool) -> PoolTerms {
         min_runtime: Span::from_millis(pool.min_runtime),
         open_gpu_hosts: pool.open_gpu_hosts,
         no_priority_preemption: pool.no_priority_preemption,
+        fair_share: pool.fair_share.then_some(FairShare {
+            half_life: NO_DECAY,
+        }),
+        fair_users: pool.fair_users,
         ..PoolTerms::default()
     }
 }
@@ -591,6 +624,7 @@ fn request(ask: &JudgedRequest) -> Request {
     Request {
         step: ask.step.clone(),
         subject: ask.subject.clone(),
+        user: ask.user.map(|n| UserName::new(format!("u{n}")).unwrap()),
         place: ask.place,
         priority: ask.priority,
         preemptible: ask.preemptible,

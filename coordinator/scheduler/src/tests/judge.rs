@@ -14,6 +14,7 @@ mod counting;
 mod entitlement;
 mod eviction;
 mod facts;
+mod fair_share;
 mod frozen;
 mod grants;
 mod nominations;
@@ -57,6 +58,8 @@ pub(super) struct JudgedRequest {
     pub(super) step: StepId,
     pub(super) subject: Subject,
     pub(super) place: u64,
+    /// Number of the user; `None` if the pools share among subjects alone.
+    pub(super) user: Option<usize>,
     pub(super) priority: i64,
     pub(super) preemptible: bool,
     pub(super) nodes: u64,
@@ -92,12 +95,16 @@ pub(super) struct JudgedPool {
     pub(super) open_gpu_hosts: bool,
     /// Whether the pool has `priority_preemption: off`.
     pub(super) no_priority_preemption: bool,
+    /// Whether the pool has `fair_share`, of a half-life in which nothing decays.
+    pub(super) fair_share: bool,
+    pub(super) fair_users: bool,
     pub(super) policies: BTreeMap<Subject, JudgedPolicy>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct JudgedPolicy {
     pub(super) priority: u64,
+    pub(super) weight: u32,
     pub(super) reserved: BTreeMap<usize, u64>,
     pub(super) limit: BTreeMap<usize, u64>,
 }
@@ -144,6 +151,7 @@ pub(super) struct Judge {
     pub(super) nominations: BTreeMap<StepId, JudgedNomination>,
     /// Victims and the steps that they were preempted for, since the last external event.
     pub(super) gave_way: BTreeSet<(StepId, StepId)>,
+    fair_uses: fair_share::JudgedUses,
 }
 
 impl Judge {

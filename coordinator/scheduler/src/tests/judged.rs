@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluice_common::id::{NodeName, PlatformName, PoolName, Subject};
 
-use super::harness::{SchedulerHarness, Submission};
+use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{
     FreezePhase, GPU, JudgedAmounts, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
 };
@@ -32,10 +32,9 @@ struct Scenario {
     both: Vec<bool>,
     /// Platforms that each submission asks for.
     requested_platforms: Vec<usize>,
-    /// Whether pools let non-preemptible steps borrow from GPUs.
-    open_gpu_hosts: bool,
-    /// Whether pools switch preemption by priority off.
-    no_priority_preemption: bool,
+    rules: PoolRules,
+    /// User of each submission, if users share fairly.
+    users: Vec<usize>,
 }
 
 /// Platform lists, by the numbers of [`platform`].
@@ -211,19 +210,29 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
         any::<bool>(),
         prop::bool::weighted(0.1),
     );
+    let fairness = (
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.5),
+        prop::collection::vec(0usize..2, 40),
+    );
     // Drawn last, so that older seeds still make the same scenarios.
-    (scenario, platforms).prop_map(
-        |(scenario, (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption))| {
-            Scenario {
-                kinds,
-                requested_platforms,
-                both,
+    (scenario, platforms, fairness).prop_map(|(scenario, platforms, fairness)| {
+        let (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption) = platforms;
+        let (fair_share, fair_users, users) = fairness;
+        Scenario {
+            kinds,
+            requested_platforms,
+            both,
+            rules: PoolRules {
                 open_gpu_hosts,
                 no_priority_preemption,
-                ..scenario
-            }
-        },
-    )
+                fair_share,
+                fair_users: fair_share && fair_users,
+            },
+            users,
+            ..scenario
+        }
+    })
 }
 
 fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
@@ -252,8 +261,8 @@ fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
             kinds: Vec::new(),
             requested_platforms: Vec::new(),
             both: Vec::new(),
-            open_gpu_hosts: false,
-            no_priority_preemption: false,
+            rules: PoolRules::default(),
+            users: Vec::new(),
         })
 }
 
@@ -317,8 +326,8 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             kinds: Vec::new(),
             requested_platforms: Vec::new(),
             both: Vec::new(),
-            open_gpu_hosts: false,
-            no_priority_preemption: false,
+            rules: PoolRules::default(),
+            users: Vec::new(),
         })
 }
 
@@ -353,13 +362,7 @@ fn subject(n: usize) -> Subject {
 fn set_up(scenario: &Scenario) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(scenario.slow);
     for (n, (declared, min_runtime)) in scenario.pools.iter().enumerate() {
-        harness.put_pool(
-            &pool(n, scenario),
-            declared,
-            *min_runtime,
-            scenario.open_gpu_hosts,
-            scenario.no_priority_preemption,
-        );
+        harness.put_pool(&pool(n, scenario), declared, *min_runtime, scenario.rules);
     }
     for (n, (own_pool, has)) in scenario.hosts.iter().enumerate() {
         let kind = match scenario.both[n] {
@@ -417,6 +420,7 @@ fn play(
                 subject: self::subject(*subject),
                 each: *each,
                 nodes: *nodes,
+                user: Some(scenario.users[at]).filter(|_| scenario.rules.fair_users),
                 priority: *priority,
                 preemptible: *preemptible,
                 pool: pool.map(|n| self::pool(n, scenario)),
@@ -459,13 +463,7 @@ fn play(
         ScenarioEvent::Open(n, open) => harness.open(&node(*n, scenario), *open),
         ScenarioEvent::Pass(millis) => harness.pass(*millis)?,
         ScenarioEvent::PutPool(n, (declared, min_runtime)) => {
-            harness.put_pool(
-                &pool(*n, scenario),
-                declared,
-                *min_runtime,
-                scenario.open_gpu_hosts,
-                scenario.no_priority_preemption,
-            );
+            harness.put_pool(&pool(*n, scenario), declared, *min_runtime, scenario.rules);
         }
         ScenarioEvent::PutPolicy(n, subject, (priority, reserved, limit)) => {
             let subject = self::subject(*subject);

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sluice_common::id::{NodeName, PoolName, Subject};
 
 use super::check::{check, check_settled};
-use super::harness::{SchedulerHarness, Submission};
+use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{GPU, JudgedAmounts, LIC, MCPU};
 
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ pub(super) fn set_up(scenario: &RandomScenario) -> SchedulerHarness {
     let mut harness = SchedulerHarness::new(false);
     let mut declared = Vec::from([(LIC, scenario.licences)]);
     declared.extend(scenario.declared.map(|gpus| (GPU, gpus)));
-    harness.put_pool(&pool(), &declared, 0, false, false);
+    harness.put_pool(&pool(), &declared, 0, PoolRules::default());
     for (n, gpus) in scenario.hosts.iter().enumerate() {
         let mut has = JudgedAmounts::default();
         (has[GPU], has[MCPU]) = (*gpus, 64_000);
@@ -131,6 +131,7 @@ pub(super) fn play(
                 subject: self::subject(*subject),
                 each,
                 nodes: *nodes,
+                user: None,
                 priority: *priority,
                 preemptible: *preemptible,
                 pool: None,

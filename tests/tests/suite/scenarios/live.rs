@@ -48,6 +48,9 @@ pub(super) fn obstacle(case: &Case) -> Option<String> {
         Event::Advance { seconds } if *seconds > MAX_ADVANCE_SECS => {
             Some(format!("{seconds} s would have to pass"))
         }
+        Event::Submit(submit) if submit.user.is_some() => {
+            Some("callers without a login are no users".to_owned())
+        }
         _ => None,
     })
 }
@@ -183,6 +186,8 @@ impl LiveCase {
         let min_runtime = format!("{}s", pool.min_runtime);
         let document = json!({
             "kind": "pool", "name": pool.name, "capacity": capacity, "min_runtime": min_runtime,
+            "fair_share": pool.fair_share.map(|it| json!({"half_life": it.half_life.to_string()})),
+            "fair_users": pool.fair_users,
         });
         self.apply(&document).unwrap();
     }
@@ -191,7 +196,7 @@ impl LiveCase {
         let document = json!({
             "kind": "policy", "pool": policy.pool, "subject": policy.subject, "priority": policy.priority,
             "reserved": policy.reserved.clone().unwrap_or_default(),
-            "limit": policy.limit.clone().unwrap_or_default(),
+            "limit": policy.limit.clone().unwrap_or_default(), "weight": policy.weight,
         });
         let subject = policy.subject.to_string();
         match self.apply(&document) {

@@ -5,7 +5,7 @@ use std::fmt;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
-use sluice_common::pool::{PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
 use sluice_scheduler::PoolTerms;
 
@@ -133,6 +133,10 @@ impl ScenarioRun {
         let terms = PoolTerms {
             declared,
             min_runtime: Span::from_secs(pool.min_runtime),
+            fair_share: pool.fair_share.map(|it| FairShare {
+                half_life: it.half_life,
+            }),
+            fair_users: pool.fair_users,
             ..PoolTerms::default()
         };
         self.simulation.put_pool(&pool.name, terms);
@@ -160,6 +164,7 @@ impl ScenarioRun {
             priority: put.priority,
             reserved: put.reserved.clone().unwrap_or_default(),
             limit: put.limit.clone().unwrap_or_default(),
+            weight: put.weight,
         };
         impossible::amounts(&policy.reserved)?;
         impossible::amounts(&policy.limit)?;
@@ -187,6 +192,7 @@ impl ScenarioRun {
         let job = Job {
             step: submit.request.clone(),
             subject: submit.subject.clone(),
+            user: submit.user.clone(),
             resources: submit.resources.clone().into_iter().collect(),
             nodes: submit.nodes,
             priority: submit.priority,

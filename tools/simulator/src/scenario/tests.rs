@@ -17,6 +17,16 @@ fn every_published_case_is_decided_as_written() {
     let text = include_str!("../../../../tests/scenarios/published.json");
     let cases: Vec<Case> = serde_json::from_str(text).unwrap();
     assert!(cases.len() >= 50, "{}", cases.len());
+    assert_all_are_decided_as_written(&cases);
+}
+
+#[test]
+fn fair_share_goes_by_what_was_borrowed() {
+    let text = include_str!("../../../../tests/scenarios/fair.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
+fn assert_all_are_decided_as_written(cases: &[Case]) {
     let wrong = cases.iter().map(|case| (&case.id, differs(case)));
     let wrong: Vec<String> = wrong
         .filter(|(_, differences)| !differences.is_empty())

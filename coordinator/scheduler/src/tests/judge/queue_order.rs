@@ -7,13 +7,16 @@ use sluice_common::id::PoolName;
 
 use super::{Judge, JudgedRequest};
 
+/// Whether it borrows, its priority, its fair use and its place.
+pub(super) type JudgedRank = (bool, Reverse<u64>, u64, u64);
+
 impl Judge {
     pub(super) fn waiting_in(&self, pool: &PoolName) -> impl Iterator<Item = &JudgedRequest> {
         let waiting = self.waiting.values();
         waiting.filter(move |ask| self.pools_of(ask).contains(pool))
     }
 
-    /// "A step's own `priority` permutes a subject's steps among the places they already hold."
+    /// Users of a subject go by their use, if the pool says so. "A step's own `priority` permutes a subject's steps among the places they already hold."
     pub(super) fn effective_place(&self, pool: &PoolName, ask: &JudgedRequest) -> u64 {
         let own = || {
             self.waiting_in(pool)
@@ -21,18 +24,29 @@ impl Judge {
         };
         let mut places: Vec<u64> = own().map(|other| other.place).collect();
         places.sort_unstable();
-        let mut order: Vec<_> = own().map(|o| (Reverse(o.priority), o.place)).collect();
+        let mut order: Vec<_> = own().map(|o| self.key_within_subject(pool, o)).collect();
         order.sort_unstable();
-        let own = (Reverse(ask.priority), ask.place);
+        let own = self.key_within_subject(pool, ask);
         let at = order.iter().position(|other| *other == own);
         at.map_or(ask.place, |at| places[at])
     }
 
+    fn key_within_subject(&self, pool: &PoolName, ask: &JudgedRequest) -> (u64, Reverse<i64>, u64) {
+        let used = self.use_of_user(pool, ask);
+        (used, Reverse(ask.priority), ask.place)
+    }
+
     /// "1. in-share requests before those that must borrow; 2. higher policy priority; 3. first submission."
-    pub(super) fn rank(&self, pool: &PoolName, ask: &JudgedRequest) -> (bool, Reverse<u64>, u64) {
+    /// Fair share is "between 2 and 3".
+    pub(super) fn rank(&self, pool: &PoolName, ask: &JudgedRequest) -> JudgedRank {
         let priority = self.priority(pool, &ask.subject);
         let place = self.effective_place(pool, ask);
-        (!self.is_in_share(pool, ask), Reverse(priority), place)
+        (
+            !self.is_in_share(pool, ask),
+            Reverse(priority),
+            self.fair_rank(pool, &ask.subject),
+            place,
+        )
     }
 
     pub(super) fn goes_before(

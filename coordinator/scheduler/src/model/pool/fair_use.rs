@@ -1,0 +1,88 @@
+//! Counts what the subjects of a pool use over time, for fair share.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use sluice_common::id::Subject;
+use sluice_common::time::Time;
+
+use crate::model::account::Account;
+use crate::model::fair_share::FairUse;
+use crate::model::pool::Pool;
+use crate::model::request::Request;
+
+impl Pool {
+    /// Decayed use by subject at a time; `None` without fair share.
+    pub fn fair_use(&self, subject: &Subject, at: Time) -> Option<FairUse> {
+        let half_life = self.terms.fair_share.as_ref()?.half_life;
+        let account = self.accounts.get(subject);
+        let counted = self.fair_uses.get(subject).cloned();
+        let counted = counted.unwrap_or_else(|| FairUse {
+            at,
+            ..FairUse::default()
+        });
+        Some(counted.later(account, half_life, at))
+    }
+
+    /// Order of a subject by fair share, the least first: what it borrowed in GPU-seconds, divided by its weight.
+    pub(crate) fn fair_rank(&self, subject: &Subject, account: &Account, at: Time) -> u64 {
+        let weight = account.policy.as_ref().map_or(1, |policy| policy.weight());
+        self.fair_use(subject, at)
+            .map_or(0, |used| used.borrowed_gpu_seconds() / weight)
+    }
+
+    /// The place of a request after reordering among the requests of its subject.
+    pub(crate) fn effective_place(&self, account: &Account, request: &Request, at: Time) -> u64 {
+        let used = match self.terms.fair_users {
+            true => self.fair_use(&request.subject, at),
+            false => None,
+        };
+        account.queue.effective_place(request, |user| {
+            used.as_ref().map_or(0, |used| used.gpu_seconds_of(user))
+        })
+    }
+
+    /// Counts the use of a subject until a time. Called before its account changes.
+    pub(in crate::model) fn settle(&mut self, subject: &Subject, at: Time) {
+        if let Some(used) = self.fair_use(subject, at) {
+            self.fair_uses.insert(subject.clone(), used);
+        }
+    }
+
+    /// Subjects whose use is counted or who hold anything.
+    pub(in crate::model) fn counted_subjects(&self) -> Vec<Subject> {
+        let mut subjects: Vec<Subject> = self.fair_uses.keys().cloned().collect();
+        let known = |subject: &&Subject| !self.fair_uses.contains_key(*subject);
+        subjects.extend(self.accounts.keys().filter(known).cloned());
+        subjects
+    }
+
+    /// Forgets the next subject by name if it holds nothing and nothing is left of its use. Called with each change of an
+    /// account, so that forgotten subjects do not add up.
+    pub(in crate::model) fn forget_after(
+        &mut self,
+        subject: &Subject,
+        at: Time,
+    ) -> Option<Subject> {
+        let mut later = self
+            .fair_uses
+            .range((Bound::Excluded(subject), Bound::Unbounded));
+        let next = later.next().or_else(|| self.fair_uses.first_key_value());
+        let next = next.map(|(next, _)| next.clone());
+        let next = next.filter(|next| !self.accounts.contains_key(next))?;
+        let is_over = self.fair_use(&next, at).is_none_or(|left| left.is_over());
+        if is_over {
+            self.fair_uses.remove(&next);
+        }
+        is_over.then_some(next)
+    }
+
+    pub(crate) fn fair_uses(&self) -> &BTreeMap<Subject, FairUse> {
+        &self.fair_uses
+    }
+
+    pub(in crate::model) fn set_fair_uses(&mut self, uses: BTreeMap<Subject, FairUse>) {
+        self.fair_uses = uses;
+    }
+}
