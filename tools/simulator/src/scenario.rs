@@ -77,13 +77,13 @@ pub struct FairSharePut {
 fn seconds_or_text<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum SpanText {
         Seconds(u64),
         Text(String),
     }
-    match Written::deserialize(from)? {
-        Written::Seconds(seconds) => Ok(Span::from_secs(seconds)),
-        Written::Text(text) => text.parse().map_err(de::Error::custom),
+    match SpanText::deserialize(from)? {
+        SpanText::Seconds(seconds) => Ok(Span::from_secs(seconds)),
+        SpanText::Text(text) => text.parse().map_err(de::Error::custom),
     }
 }
 
