@@ -6,6 +6,7 @@ mod location;
 mod mistake;
 #[cfg(test)]
 mod reference;
+mod spelling;
 
 use std::fmt::Display;
 use std::io::Read;
@@ -117,6 +118,8 @@ pub(crate) fn shown(path: &Path) -> String {
 pub(crate) struct LocatedDocument {
     pub(crate) document: Document,
     pub(crate) place: DocumentLocation,
+    /// Advice on what the document says.
+    pub(crate) note: Option<String>,
 }
 
 /// Reads the documents of a file, in order.
@@ -134,8 +137,13 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Fai
     let both = values.into_iter().zip(places);
     let each = both.flat_map(|(value, place)| items(value).map(move |it| (it, place.clone())));
     for (value, place) in each.filter(|(value, _)| !value.is_null()) {
+        let note = value.as_object().and_then(spelling::note);
         match document(value) {
-            Ok(document) => documents.push(LocatedDocument { document, place }),
+            Ok(document) => documents.push(LocatedDocument {
+                document,
+                place,
+                note,
+            }),
             Err(mistake) => mistakes.push(format!("{}: {mistake}", place.of(None, &mistake))),
         }
     }
@@ -273,7 +281,10 @@ fn document(value: Value) -> Result<Document, String> {
 /// Reads a document that `apply` does not send.
 fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, String> {
     match kind.as_str() {
-        "host" => Ok(Document::Host(Box::new(parse(fields)?))),
+        "host" => {
+            spelling::host(&mut fields)?;
+            Ok(Document::Host(Box::new(parse(fields)?)))
+        }
         "step" => Ok(Document::Step(Box::new(parse(from_view::step(fields).0)?))),
         work if work.parse::<WorkKind>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));

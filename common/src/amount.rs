@@ -1,5 +1,7 @@
 //! Amounts of resources by key. Amounts are integers, so that sums are exact and identical on every machine.
 
+pub mod table;
+
 use core::fmt;
 
 use alloc::borrow::ToOwned;
@@ -62,7 +64,7 @@ impl ResourceKey {
 
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(table::key_name(&self.0))
     }
 }
 
@@ -99,7 +101,14 @@ pub struct ResourceKeyError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub struct Amounts(BTreeMap<ResourceKey, u64>);
+pub struct Amounts(
+    #[serde(with = "table")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, table::DocumentAmount>")
+    )]
+    BTreeMap<ResourceKey, u64>,
+);
 
 impl Amounts {
     /// Creates an empty set of amounts.
@@ -232,8 +241,8 @@ const MEMORY_UNITS: [(&str, u64); 11] = [
     ("B", 1),
 ];
 
-/// Parses a text such as `16GiB` into bytes. Each amount has one spelling: variants that other tools accept are
-/// rejected with the right spelling.
+/// Parses a text such as `16GiB` into bytes. The `B` may be left out behind a prefix: `16Gi` and `16G`. Other variants
+/// are rejected with the right spelling.
 ///
 /// # Errors
 /// If the text is not a whole number directly followed by a unit, or counts more than 2^63 bytes.
@@ -242,7 +251,9 @@ pub fn parse_memory(text: &str) -> Result<u64, MemoryError> {
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let known = MEMORY_UNITS.iter().find(|(name, _)| *name == unit);
+    let names =
+        |name: &str| name == unit || (!unit.is_empty() && name.strip_suffix('B') == Some(unit));
+    let known = MEMORY_UNITS.iter().find(|(name, _)| names(name));
     let (Some((_, scale)), false) = (known, number.is_empty()) else {
         return Err(MemoryError::Malformed {
             text: text.escape_default().to_string(),
@@ -280,6 +291,18 @@ pub const fn megabytes_up(bytes: u64) -> u64 {
 /// Bytes in units of 10^6, rounded down, for capacities.
 pub const fn megabytes_down(bytes: u64) -> u64 {
     bytes / BYTES_PER_MEGABYTE
+}
+
+/// `ceil(x * 1000)` for `0 <= x <= 10^9`, tolerating the rounding of decimals such as 0.1 in binary.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the caller bounds the range"
+)]
+pub(crate) fn ceil_thousandths(cores: f64) -> u64 {
+    let thousandths = cores * 1000.0;
+    let whole = thousandths as u64;
+    u64::from(thousandths - whole as f64 > 1e-6) + whole
 }
 
 /// Suggests a valid spelling for `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.
@@ -324,6 +347,8 @@ mod tests {
         assert_eq!(megabytes_up(17_179_869_184), 17_180);
         assert_eq!(parse_memory("2GB"), Ok(2_000_000_000));
         assert_eq!(parse_memory("0B"), Ok(0));
+        assert_eq!(parse_memory("64G"), parse_memory("64GB"));
+        assert_eq!(parse_memory("64Gi"), parse_memory("64GiB"));
     }
 
     #[test]
@@ -331,11 +356,11 @@ mod tests {
         for (text, right) in [
             ("8 GB", "8GB"),
             ("8gb", "8GB"),
-            ("16Gi", "16GiB"),
+            ("16gi", "16GiB"),
             ("1.5GB", "1500MB"),
             ("1.5GiB", "1536MiB"),
             ("4g", "4GB"),
-            ("4M", "4MB"),
+            ("4m", "4MB"),
         ] {
             let message = parse_memory(text).unwrap_err().to_string();
             assert!(

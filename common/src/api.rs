@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Amounts, ResourceKey};
+use crate::amount::{Amounts, ResourceKey, table};
 use crate::environment::Environment;
 use crate::inventory::Capability;
 use crate::platform::spec::UnmatchedPlatform;
@@ -341,7 +341,11 @@ pub struct PoolView {
     #[serde(default)]
     pub asked: Amounts,
     /// Declared capacity by key; caps what nodes report for that key.
-    #[serde(default)]
+    #[serde(default, with = "table")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, table::DocumentAmount>")
+    )]
     pub declared: BTreeMap<ResourceKey, u64>,
     /// Hosts and GPUs by platform.
     #[serde(default)]

@@ -8,7 +8,9 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{ResourceKey, STEP_RUN};
+#[cfg(feature = "schema")]
+use crate::amount::table::DocumentAmount;
+use crate::amount::{ResourceKey, STEP_RUN, table};
 use crate::document::{PlatformItemId, SpecDocument};
 use crate::document_text::{parse_texts, span_or_zero};
 use crate::id::{PlatformName, TemplateName, ValidationName};
@@ -36,7 +38,11 @@ pub struct PoolSpec {
     /// Free text for people.
     pub description: String,
     /// Declared capacity by key; for other keys the nodes' capacities are added up.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(with = "table", skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, DocumentAmount>")
+    )]
     pub capacity: ResourceTable,
     /// Time after its start during which a run is protected from preemption by priority and reclaim, such as `10m`;
     /// `0s` if absent.
@@ -186,8 +192,18 @@ pub struct PolicySpec {
     /// Priority of the subject; higher goes first.
     pub priority: u64,
     /// Reserved amounts by key; 0 for keys not named.
+    #[serde(with = "table")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, DocumentAmount>")
+    )]
     pub reserved: ResourceTable,
     /// Limits by key; for keys not named only the pool bounds the subject.
+    #[serde(with = "table")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, DocumentAmount>")
+    )]
     pub limit: ResourceTable,
     /// Weight in fair share over time; 1 if absent. A subject of weight 2 may borrow twice as much for the same rank.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,8 +3,10 @@
 use core::fmt;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
+
+use crate::amount::table::{DocumentAmount, key_name};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*) => {
@@ -212,5 +214,21 @@ impl Reason {
     pub fn with(mut self, name: &str, detail: impl Into<Detail>) -> Self {
         self.detail.insert(name.into(), detail.into());
         self
+    }
+
+    /// Adds the name of a resource key as `key`.
+    #[must_use]
+    pub fn with_key(self, key: &str) -> Self {
+        self.with("key", key_name(key))
+    }
+
+    /// Adds an amount of a resource key in the spelling of documents: a number, or a text such as `0.5` or `64GiB`.
+    #[must_use]
+    pub fn with_amount(self, name: &str, key: &str, amount: u64) -> Self {
+        match DocumentAmount::of(key, amount).1 {
+            DocumentAmount::Count(count) => self.with(name, count),
+            DocumentAmount::Cores(cores) => self.with(name, cores.to_string().as_str()),
+            DocumentAmount::Bytes(text) => self.with(name, text.as_str()),
+        }
     }
 }

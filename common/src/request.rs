@@ -23,7 +23,8 @@ pub(crate) use command::check_command;
 pub use resources::ResourceSettings;
 
 use crate::amount::{
-    Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
+    Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN, STORAGE_MB, ceil_thousandths,
+    megabytes_up, parse_memory,
 };
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
@@ -301,9 +302,18 @@ impl ResourceSettings {
         let mut demand = Amounts::new();
         for (name, amount) in &self.pool_resources {
             let field = || format!("resources.pool_resources.{}", name.escape_default());
-            let key = ResourceKey::new(name.as_str())
-                .map_err(|e| FieldError::new(ErrorCode::InvalidResourceKey, field(), e))?;
-            demand.set(key, check_amount(*amount, field)?);
+            let of_field = |code, e: &dyn core::fmt::Display| FieldError::new(code, field(), e);
+            let (key, amount) = match name.as_str() {
+                "cpu" => (MCPU, amount.saturating_mul(1000)),
+                "memory" | "storage" => {
+                    let why = format!("write `resources.{name}` with a unit, such as `64GiB`");
+                    return Err(of_field(ErrorCode::InvalidAmount, &why));
+                }
+                name => (name, *amount),
+            };
+            let key = ResourceKey::new(key);
+            let key = key.map_err(|e| of_field(ErrorCode::InvalidResourceKey, &e))?;
+            demand.set(key, check_amount(amount, field)?);
         }
         if let Some(gpus) = self.gpu_count {
             demand = demand.with(
@@ -374,18 +384,6 @@ fn millicores(cores: f64) -> Result<u64, FieldError> {
         ));
     }
     Ok(ceil_thousandths(cores))
-}
-
-/// `ceil(x * 1000)` for `0 <= x <= 10^9`, tolerating the rounding of decimals such as 0.1 in binary.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the caller bounds the range"
-)]
-fn ceil_thousandths(cores: f64) -> u64 {
-    let thousandths = cores * 1000.0;
-    let whole = thousandths as u64;
-    u64::from(thousandths - whole as f64 > 1e-6) + whole
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ def run_one(client):
     )
     answer = submit_step.sync_detailed(client=client, body=request)
     assert answer.status_code == 201, answer
-    assert answer.parsed.request.additional_properties["mcpu"] == 500, answer.parsed
+    assert answer.parsed.request.additional_properties["cpu"] == 0.5, answer.parsed
     again = submit_step.sync_detailed(client=client, body=request)
     assert again.status_code == 200 and again.parsed.id == "generated", again
     step, seen = followed(client, "generated")

@@ -39,7 +39,16 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
     let mut request = ApplyRequest::default();
     let mut places = Vec::new();
     for file in &args.file {
-        for LocatedDocument { document, place } in read(file)? {
+        for LocatedDocument {
+            document,
+            place,
+            note,
+        } in read(file)?
+        {
+            if let Some(note) = note {
+                let field = note.split_once(": ").map(|(field, _)| field);
+                out.warning(&format!("{}: {note}", place.of(field, &note)));
+            }
             if let Some(document) = put(document, &place, out)? {
                 request.put.push(document);
                 places.push(place);
@@ -91,7 +100,10 @@ pub(super) fn deletes(
     out: Out,
 ) -> Result<Vec<(DeleteDocument, DocumentLocation)>, Failure> {
     let mut deletes = Vec::new();
-    for LocatedDocument { document, place } in read(file)? {
+    for LocatedDocument {
+        document, place, ..
+    } in read(file)?
+    {
         if let Some(document) = put(document, &place, out)? {
             deletes.push((delete(document, &place)?, place));
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat;
 use serde::{Deserialize, Serialize};
+use sluice_common::amount::{MemoryError, parse_memory};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
@@ -17,7 +18,7 @@ pub(super) const POOL: &str = "default";
 /// Amounts of a key that a document leaves out: practically unlimited, and small enough that sums over many hosts do
 /// not overflow.
 const WITHOUT_END_CPUS: u32 = 1_000_000;
-const WITHOUT_END_MB: u64 = 1_000_000_000;
+const WITHOUT_END_BYTES: u64 = 1_000_000_000_000_000;
 /// Most GPUs of one host.
 const MAX_GPUS: u64 = 256;
 /// GPU memory if the model is not among [`MODELS`] and the document does not name it.
@@ -45,16 +46,16 @@ pub(crate) struct HostDocument {
     pub(crate) gpus: u64,
     /// GPU model, such as `H100` or NVML's name.
     pub(crate) gpu_model: Option<String>,
-    /// Memory of each GPU in units of 10^6 bytes; the model's if absent.
-    pub(crate) gpu_memory_mb: Option<u64>,
+    /// Memory of each GPU, such as `80GiB`; the model's if absent.
+    pub(crate) gpu_memory: Option<String>,
     /// Device nodes of its GPUs, in order; steps can open only those granted to them.
     pub(crate) gpu_devices: Vec<PathBuf>,
-    /// Thousandths of a core; whole cores.
-    pub(crate) mcpu: Option<u64>,
-    /// Memory in units of 10^6 bytes.
-    pub(crate) memory_mb: Option<u64>,
-    /// Disk space in units of 10^6 bytes.
-    pub(crate) storage_mb: Option<u64>,
+    /// Number of cores.
+    pub(crate) cpu: Option<u32>,
+    /// Memory, such as `512GiB`.
+    pub(crate) memory: Option<String>,
+    /// Disk space, such as `4TB`.
+    pub(crate) storage: Option<String>,
     /// Labels, shown by the API and matched by platforms.
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -88,7 +89,7 @@ impl HostDocument {
             return Err(of("gpu_model", &way_out));
         }
         let devices = self.devices().map_err(|e| of("gpu_devices", &e))?;
-        let mut inventory = self.inventory().map_err(|e| of("mcpu", &e))?;
+        let mut inventory = self.inventory().map_err(|(field, e)| of(field, &e))?;
         for (gpu, node) in inventory.gpus.iter_mut().zip(devices) {
             gpu.devices = vec![node];
         }
@@ -109,16 +110,20 @@ impl HostDocument {
         made.check()
     }
 
-    fn inventory(&self) -> Result<Inventory, String> {
+    fn inventory(&self) -> Result<Inventory, (&'static str, MemoryError)> {
+        let memory_of_model = self.memory_of_model();
+        let gpu_memory = bytes("gpu_memory", self.gpu_memory.as_deref(), memory_of_model)?;
         Ok(Inventory {
             kernel: "made for a trial".to_owned(),
             os: "made for a trial".to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
             cpu_model: "declared".to_owned(),
-            cpus: self.mcpu.map_or(Ok(WITHOUT_END_CPUS), whole_cores)?,
-            memory_bytes: bytes(self.memory_mb),
-            storage_bytes: bytes(self.storage_mb),
-            gpus: (0..self.gpus).map(|index| self.gpu(index)).collect(),
+            cpus: self.cpu.unwrap_or(WITHOUT_END_CPUS),
+            memory_bytes: bytes("memory", self.memory.as_deref(), WITHOUT_END_BYTES)?,
+            storage_bytes: bytes("storage", self.storage.as_deref(), WITHOUT_END_BYTES)?,
+            gpus: (0..self.gpus)
+                .map(|index| self.gpu(index, gpu_memory))
+                .collect(),
             ..Inventory::default()
         })
     }
@@ -134,22 +139,25 @@ impl HostDocument {
         self.gpu_devices.iter().map(|path| device(path)).collect()
     }
 
-    fn gpu(&self, index: u64) -> Gpu {
+    fn memory_of_model(&self) -> u64 {
+        let platform = slug(self.gpu_model.as_deref().unwrap_or_default());
+        let known = MODELS.iter().find(|(known, ..)| *known == platform);
+        known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB)
+    }
+
+    fn gpu(&self, index: u64, memory_bytes: u64) -> Gpu {
         let asked = self.gpu_model.as_deref().unwrap_or_default();
         let platform = slug(asked);
         let known = MODELS.iter().find(|(known, ..)| *known == platform);
         // A single word such as `H100` means the product; a longer name is taken as it is.
         let short = asked.split_whitespace().count() == 1;
         let model = known.filter(|_| short).map_or(asked, |(_, name, _)| name);
-        let of_model = known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB);
         Gpu {
             index: u32::try_from(index).unwrap_or(u32::MAX),
             uuid: uuid(&self.name, index),
             model: model.to_owned(),
             platform,
-            memory_bytes: self
-                .gpu_memory_mb
-                .map_or(of_model, |mb| mb.saturating_mul(1_000_000)),
+            memory_bytes,
             ..Gpu::default()
         }
     }
@@ -172,15 +180,15 @@ fn device(path: &Path) -> Result<DeviceNode, String> {
     })
 }
 
-fn whole_cores(mcpu: u64) -> Result<u32, String> {
-    let cores = u32::try_from(mcpu / 1000)
-        .ok()
-        .filter(|_| mcpu.is_multiple_of(1000));
-    cores.ok_or_else(|| format!("{mcpu} is not a number of whole cores: write a multiple of 1000"))
-}
-
-fn bytes(megabytes: Option<u64>) -> u64 {
-    megabytes.unwrap_or(WITHOUT_END_MB).min(WITHOUT_END_MB) * 1_000_000
+/// Reads an amount of memory, at most [`WITHOUT_END_BYTES`].
+fn bytes(
+    field: &'static str,
+    text: Option<&str>,
+    default: u64,
+) -> Result<u64, (&'static str, MemoryError)> {
+    let read = text.map_or(Ok(default), parse_memory);
+    let read = read.map_err(|e| (field, e))?;
+    Ok(read.min(WITHOUT_END_BYTES))
 }
 
 /// Returns a valid UUID that is the same at each start: FNV-1a over host and index, twice.
@@ -271,7 +279,7 @@ mod tests {
         let capacity = made[0].inventory.capacity();
         assert_eq!(
             (capacity.get("gpu"), capacity.get("memory_mb")),
-            (0, WITHOUT_END_MB)
+            (0, WITHOUT_END_BYTES / 1_000_000)
         );
         assert!(capacity.get("mcpu").checked_mul(10_000).is_some());
         assert!(made[0].inventory.memory_bytes.checked_mul(10_000).is_some());
@@ -280,7 +288,7 @@ mod tests {
     #[test]
     fn every_mistake_is_told_at_once() {
         let mut odd = host("odd", 1, "L4");
-        odd.mcpu = Some(1500);
+        odd.memory = Some("500".into());
         let mut bare = host("bare", 1, "");
         bare.gpu_model = None;
         let message = check(vec![
@@ -294,7 +302,7 @@ mod tests {
         for words in [
             "`a`: name: it is declared twice",
             "`no name`: name",
-            "1500 is not a number of whole cores",
+            "`odd`: memory: `500` is not an amount of memory",
             "`bare`: gpu_model",
         ] {
             assert!(message.contains(words), "{words}: {message}");

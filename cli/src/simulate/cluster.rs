@@ -49,8 +49,9 @@ impl ClusterFiles {
 
     fn read_documents(&mut self, path: &Path) -> Result<(), Failure> {
         let text = documents::read_file(path)?;
-        for LocatedDocument { document, place } in
-            documents::placed(&text, &documents::shown(path))?
+        for LocatedDocument {
+            document, place, ..
+        } in documents::placed(&text, &documents::shown(path))?
         {
             match document.put() {
                 Ok(put) => self.documents.push((put, place)),

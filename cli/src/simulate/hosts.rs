@@ -130,13 +130,17 @@ fn listed(path: &Path) -> Result<Vec<SimulatedHost>, Failure> {
 
 fn host(row: Row<'_>) -> Result<SimulatedHost, String> {
     let said = |column| Some(row.text(column)).filter(|text| !text.is_empty());
+    let mcpu = row.number("cpu_milli")?;
+    let cores = u32::try_from(mcpu / 1000);
+    let cores = cores.ok().filter(|_| mcpu.is_multiple_of(1000));
+    let cores = cores.ok_or_else(|| row.wrong("cpu_milli", "write a multiple of 1000"))?;
     let host = SimulatedHost::of_row(HostDocument {
         name: row.text("sn").to_owned(),
         pool: said("pool").map(str::to_owned),
         gpus: row.number("gpu")?,
         gpu_model: said("model").map(str::to_owned),
-        mcpu: Some(row.number("cpu_milli")?),
-        memory_mb: Some(megabytes(row.number("memory_mib")?)),
+        cpu: Some(cores),
+        memory: Some(format!("{}MB", megabytes(row.number("memory_mib")?))),
         ..HostDocument::default()
     });
     host.map_err(|e| row.wrong("sn", e))

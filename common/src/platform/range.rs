@@ -266,9 +266,9 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_named_with_the_way_out() {
         let error = |text: &str| text.parse::<Range<Bytes>>().unwrap_err().to_string();
-        let said = error(">=80Gi");
+        let said = error(">=80gi");
         assert!(
-            said.contains("`>=80Gi` is not an amount of memory"),
+            said.contains("`>=80gi` is not an amount of memory"),
             "{said}"
         );
         assert!(

@@ -126,8 +126,8 @@ fn what_is_wrong_is_said_with_its_column_and_the_way_out() {
             "column 11: there is no `node.memry`: did you mean `node.memory`?",
         ),
         (
-            "memory <= 16Gi",
-            "column 11: `16Gi` is not a number: did you mean `16GiB`?",
+            "memory <= 16gi",
+            "column 11: `16gi` is not a number: did you mean `16GiB`?",
         ),
         (
             "memory <= 16gb",

@@ -10,6 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::access::{BindingSpec, RoleSpec};
+use sluice_common::amount::table::meant_key;
 use sluice_common::api::PutDocument;
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::document::PoolObjectId;
@@ -259,7 +260,25 @@ fn platforms_listed(list: Vec<NamedPlatform>) -> Result<PlatformSpecs, FieldErro
 
 fn amounts(field: &str, table: &ResourceTable) -> Result<(), FieldError> {
     let mut each = table.iter();
-    each.try_for_each(|(key, n)| amount(&format!("{field}.{key}"), *n))
+    each.try_for_each(|(key, n)| {
+        let field = format!("{field}.{key}");
+        check_key(&field, key.as_str(), *n)?;
+        amount(&field, *n)
+    })
+}
+
+/// Refuses names that would be keys of their own, which bind nobody.
+fn check_key(field: &str, key: &str, n: u64) -> Result<(), FieldError> {
+    if matches!(key, "memory" | "storage") {
+        let why =
+            format!("{n} has no unit: write such as `{n}GiB`, or `{n}MB` for {n} times 10^6 bytes");
+        return Err(invalid(field, ErrorCode::InvalidAmount, &why));
+    }
+    let Some(meant) = meant_key(key) else {
+        return Ok(());
+    };
+    let why = format!("`{key}` is not a resource key: did you mean `{meant}`?");
+    Err(invalid(field, ErrorCode::InvalidResourceKey, &why))
 }
 
 fn amount(field: &str, n: u64) -> Result<(), FieldError> {

@@ -1,6 +1,7 @@
 //! `GET /metrics`, in Prometheus' text format: hosts, GPUs, pools, steps, and the coordinator itself. Open by default,
 //! and without secrets. The engine only copies numbers, and never iterates over all steps.
 
+mod amounts;
 mod page;
 
 use std::rc::Rc;
@@ -365,24 +366,10 @@ fn pools(page: &mut MetricsPage, steps: &[(StepState, u64)], pools: &[PoolSnapsh
     each(page, &OF_POOLS, pools, |pool| {
         [("pool", pool.name.as_str())]
     });
-    let keys = |amounts: fn(&PoolSnapshot) -> &Amounts| {
-        pools.iter().flat_map(move |pool| {
-            let labels = |key| [("pool", pool.name.as_str()), ("key", key)];
-            amounts(pool)
-                .iter()
-                .map(move |(key, amount)| Sample::new(&labels(key.as_str()), amount))
-        })
-    };
-    page.family(
-        "sluice_pool_capacity",
-        "Capacity of the pool's nodes, in units of the key.",
-        keys(|pool| &pool.capacity),
-    );
-    page.family(
-        "sluice_pool_used",
-        "Allocated resources of the pool, in units of the key.",
-        keys(|pool| &pool.used),
-    );
+    amounts::of_pools(page, pools, ("capacity", "Capacity"), |pool| &pool.capacity);
+    amounts::of_pools(page, pools, ("used", "Allocated resources"), |pool| {
+        &pool.used
+    });
 }
 
 /// Writes the coordinator's own metrics.

@@ -72,7 +72,7 @@ fn an_agent_is_let_in_heard_told_and_missed() {
         assert!(matches!(order, ToNode::Forget { .. }), "{order:?}");
     });
     let (_, node) = harness.get("/v1/nodes/n1");
-    assert_eq!(node["capacity"]["mcpu"], 64000);
+    assert_eq!(node["capacity"]["cpu"], 64);
     drop(agent);
     harness
         .runtime

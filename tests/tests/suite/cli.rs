@@ -301,10 +301,9 @@ fn attaching_looks_on_and_leaves_the_step_alone() {
 #[test]
 fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
     let dev = Dev::start();
-    let cores = json(&dev.ok(&["get", "nodes", "-o", "json"]))["items"][0]["capacity"]["mcpu"]
+    let cores = json(&dev.ok(&["get", "nodes", "-o", "json"]))["items"][0]["capacity"]["cpu"]
         .as_u64()
-        .unwrap()
-        / 1000;
+        .unwrap();
     let cpus = cores.to_string();
     dev.ok(&[
         "submit", "--id", "first", "--cpus", &cpus, "--", "sleep", "1000",

@@ -126,8 +126,8 @@ fn a_step_s_life_is_seen_from_submit_to_end() {
         "{table}"
     );
     let step: Value = serde_json::from_str(&dev.ok(&["get", "step", id, "-o", "json"])).unwrap();
-    assert_eq!(step["request"]["mcpu"], 500);
-    assert_eq!(step["request"]["memory_mb"], 68);
+    assert_eq!(step["request"]["cpu"], 0.5);
+    assert_eq!(step["request"]["memory"], "64MiB");
     assert_eq!(step["exit"]["code"], 0);
     let described = dev.ok(&["describe", "step", id]);
     assert!(
@@ -226,14 +226,14 @@ fn a_request_that_no_host_could_hold_is_rejected_at_once_with_the_numbers() {
         "{step}"
     );
     assert_eq!(step["reason"]["code"], "no_host_fits");
-    assert_eq!(step["reason"]["detail"]["asked"], 100_000_000);
+    assert_eq!(step["reason"]["detail"]["asked"], 100_000);
 }
 
 #[test]
 fn steps_wait_their_turn_and_start_when_units_are_free() {
     let dev = Dev::start();
     let (_, nodes) = dev.call("GET", "/v1/nodes", None);
-    let cores = nodes["items"][0]["capacity"]["mcpu"].as_u64().unwrap() / 1000;
+    let cores = nodes["items"][0]["capacity"]["cpu"].as_u64().unwrap();
     let all = cores.to_string();
     dev.ok(&[
         "submit", "--id", "first", "--cpus", &all, "--", "sleep", "1000",

@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use sluice_common::amount::table;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::ResourceTable;
 use sluice_common::step::OnPreempt;
@@ -119,7 +120,7 @@ impl<'de> Visitor<'de> for CapacityVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Capacity, A::Error> {
-        let table = ResourceTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        let table = table::deserialize(de::value::MapAccessDeserializer::new(map))?;
         Ok(Capacity::Declared(table))
     }
 }
@@ -159,14 +160,21 @@ pub struct PolicyPut {
     #[serde(default)]
     pub priority: u64,
     /// Amounts reserved for the subject.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_table")]
     pub reserved: Option<ResourceTable>,
     /// Most that it may use.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_table")]
     pub limit: Option<ResourceTable>,
     /// Weight in fair share; 1 if absent.
     #[serde(default)]
     pub weight: Option<NonZeroU32>,
+}
+
+fn optional_table<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ResourceTable>, D::Error> {
+    #[derive(Deserialize)]
+    struct Read(#[serde(with = "table")] ResourceTable);
+    let read = Option::<Read>::deserialize(from)?;
+    Ok(read.map(|Read(table)| table))
 }
 
 /// An event of a scenario.
@@ -211,7 +219,7 @@ pub struct SubmitEvent {
     #[serde(default)]
     pub user: Option<UserName>,
     /// Resources on each of its hosts.
-    #[serde(default)]
+    #[serde(default, with = "table")]
     pub resources: ResourceTable,
     /// Whether it may be preempted; `true` if absent.
     #[serde(default = "yes")]

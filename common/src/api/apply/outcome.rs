@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{InUseView, PreemptedView};
 use crate::access::{BindingSpec, RoleSpec};
+use crate::amount::table;
 use crate::cluster::{DefaultPool, SubjectSpec};
 use crate::id::Subject;
 use crate::platform::spec::{PlatformSpec, PlatformSpecs};
@@ -116,6 +117,11 @@ pub enum SpecView {
     /// Spec of a pool.
     Pool {
         /// Declared capacity by key.
+        #[serde(with = "table")]
+        #[cfg_attr(
+            feature = "schema",
+            schemars(with = "BTreeMap<String, table::DocumentAmount>")
+        )]
         capacity: ResourceTable,
         /// Declared platforms, if the change lists them.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]

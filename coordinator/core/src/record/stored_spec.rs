@@ -1,12 +1,15 @@
 //! A pool's spec as the log stores it: spans in milliseconds, and the rules for steps below `rules`. In documents,
 //! spans are texts and there is no such level.
 
+#[cfg(feature = "schema")]
+use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::amount::table;
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
@@ -23,7 +26,11 @@ use sluice_common::time::Span;
 pub(crate) struct StoredPoolSpec {
     description: String,
     /// Declared capacity by key. Other keys have what the nodes report.
-    #[serde(default)]
+    #[serde(default, with = "table")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "BTreeMap<String, table::DocumentAmount>")
+    )]
     capacity: ResourceTable,
     /// Time after its start for which a run is protected from preemption by others' priority and reclaim.
     #[serde(default)]

@@ -51,9 +51,11 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
         }
         Change::MakeSchedulable { node } => format!("`{node}` took new work"),
         Change::RaiseLimit { key, to } => {
+            let to = figure(key.as_str(), *to);
             format!("limit.{key} of `{subject}` in pool `{pool}` were {to}")
         }
         Change::RaiseReserved { key, to } => {
+            let to = figure(key.as_str(), *to);
             format!("reserved.{key} of `{subject}` in pool `{pool}` were {to}")
         }
         Change::ReduceRequest { key, to } => {

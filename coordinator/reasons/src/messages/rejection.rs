@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::ResourceKey;
+use sluice_common::amount::table::{key_name, meant_key};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::nearest::nearest;
 use sluice_common::quantity::{figure, quantity};
@@ -29,7 +30,9 @@ impl Rejection {
             }
             Rejection::UnknownResource { pool, key, asked } => {
                 let reason = of(unknown_resource(pool, key, *asked));
-                reason.with("key", key.as_str()).with("asked", *asked)
+                reason
+                    .with_key(key.as_str())
+                    .with_amount("asked", key.as_str(), *asked)
             }
             Rejection::TooMuch {
                 pool,
@@ -39,8 +42,9 @@ impl Rejection {
                 bound,
             } => {
                 let (name, message) = too_much(pool, key, (*asked, *most), bound);
-                let reason = of(message).with("key", key.as_str());
-                reason.with("asked", *asked).with(name, *most)
+                let reason = of(message).with_key(key.as_str());
+                let reason = reason.with_amount("asked", key.as_str(), *asked);
+                reason.with_amount(name, key.as_str(), *most)
             }
             Rejection::NoHostFits { pool, hosts } => hosts.to_reason(pool),
             Rejection::BreaksRule { pool, breach } => breach.to_reason(self.code(), pool),
@@ -122,11 +126,13 @@ fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {
 
 /// Keys that hosts do not count must be declared.
 fn unknown_resource(pool: &PoolName, key: &ResourceKey, asked: u64) -> String {
-    let hint = match nearest(key.as_str(), HOST_KEYS) {
+    let known = HOST_KEYS.map(key_name);
+    let near = meant_key(key.as_str()).or_else(|| nearest(key.as_str(), known));
+    let hint = match near {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!(
             "known are `{}`, and what a pool declares",
-            HOST_KEYS.join("`, `")
+            known.join("`, `")
         ),
     };
     format!(

@@ -74,8 +74,9 @@ impl Wait {
                     quantity(key, *asked),
                     figure(key, *free)
                 );
-                let reason = in_pool(pool, message).with("key", key.as_str());
-                reason.with("asked", *asked).with("free", *free)
+                let reason = in_pool(pool, message).with_key(key);
+                let reason = reason.with_amount("asked", key, *asked);
+                reason.with_amount("free", key, *free)
             }
             Wait::Hosts {
                 pool,
@@ -148,10 +149,10 @@ fn reserved(pool: &PoolName, subject: &Subject, amount: &AmountUse) -> String {
 impl AmountUse {
     fn noted(&self, reason: Reason, most: &str) -> Reason {
         reason
-            .with("key", self.key.as_str())
-            .with("asked", self.asked)
-            .with("used", self.used)
-            .with(most, self.most)
+            .with_key(&self.key)
+            .with_amount("asked", &self.key, self.asked)
+            .with_amount("used", &self.key, self.used)
+            .with_amount(most, &self.key, self.most)
     }
 }
 
@@ -209,13 +210,13 @@ fn hosts(
 
 fn noted_closest(reason: Reason, closest: &Shortage) -> Reason {
     let reason = reason
-        .with("key", closest.key.as_str())
+        .with_key(&closest.key)
         .with("node", closest.node.as_str());
     match closest.key == STEP_RUN {
         true => reason,
         false => reason
-            .with("asked", closest.asked)
-            .with("free", closest.has),
+            .with_amount("asked", &closest.key, closest.asked)
+            .with_amount("free", &closest.key, closest.has),
     }
 }
 

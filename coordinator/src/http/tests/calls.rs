@@ -15,7 +15,7 @@ fn a_submit_is_answered_with_the_whole_step_and_a_repeat_with_the_same() {
     assert_eq!(step["pool"], "default");
     assert_eq!(
         step["request"],
-        json!({"gpu":1,"mcpu":100,"memory_mb":2148,"step_run":1})
+        json!({"cpu":0.1,"gpu":1,"memory":"2GiB","step_run":1})
     );
     assert_eq!(step["resources"]["cpu_count"], json!(0.1));
     assert_eq!((&step["attempt"], &step["exit"]), (&json!(0), &Value::Null));
@@ -251,7 +251,7 @@ fn a_step_is_seen_from_its_grant_to_its_exit() {
         (&pool["nodes_ready"], &pool["running"]),
         (&json!(1), &json!(1))
     );
-    assert_eq!(pool["capacity"]["mcpu"], 2000);
+    assert_eq!(pool["capacity"]["cpu"], 2);
 
     harness.runtime.block_on(agent.ran("a.1", Some(7)));
     let (_, step) = harness.get("/v1/steps/a:wait?timeout=20s");

@@ -103,8 +103,8 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
         (
             r#"{"put":[{"kind":"pool","name":"p","capacity":{"gpu":99999999999999999999999}}]}"#,
             400,
-            "invalid_body",
-            "",
+            "invalid_amount",
+            "write a whole number",
         ),
         (
             r#"{"put":[{"kind":"pool","name":"p"}],"delete":[{"kind":"pool","name":"default"}]}"#,

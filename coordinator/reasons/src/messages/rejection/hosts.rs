@@ -50,9 +50,9 @@ impl HostMismatch {
             HostMismatch::TooSmall(None) => of(format!("no host of pool `{pool}` is large enough")),
             HostMismatch::TooSmall(Some(closest)) => of(too_small(pool, closest))
                 .with("node", closest.node.as_str())
-                .with("key", closest.key.as_str())
-                .with("asked", closest.asked)
-                .with("available", closest.has),
+                .with_key(&closest.key)
+                .with_amount("asked", &closest.key, closest.asked)
+                .with_amount("available", &closest.key, closest.has),
         }
     }
 }

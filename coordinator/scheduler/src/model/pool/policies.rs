@@ -5,9 +5,11 @@ use alloc::format;
 use alloc::string::String;
 
 use sluice_common::amount::ResourceKey;
+use sluice_common::amount::table::{key_name, meant_key};
 use sluice_common::id::Subject;
 use sluice_common::nearest::nearest;
 use sluice_common::pool::PolicySpec;
+use sluice_common::quantity::figure;
 
 use crate::model::pool::Pool;
 use crate::model::resources::HOST_KEYS;
@@ -19,7 +21,11 @@ pub enum PolicyError {
     #[error("the pool has no `{key}`{}", suggestion(key))]
     UnknownKey { key: ResourceKey },
     /// More is reserved than the subject may use.
-    #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
+    #[error(
+        "reserved.{key} is {} and limit.{key} is {}: reserve at most the limit",
+        figure(key.as_str(), *reserved),
+        figure(key.as_str(), *limit)
+    )]
     ReservedAboveLimit {
         key: ResourceKey,
         /// Amount that the policy reserves.
@@ -28,8 +34,11 @@ pub enum PolicyError {
     },
     /// All policies together would reserve more than the pool declares.
     #[error(
-        "reserved.{key} is {reserved}, others have reserved {others} and the pool declares {declared}: at most {} is left",
-        declared.saturating_sub(*others)
+        "reserved.{key} is {}, others have reserved {} and the pool declares {}: at most {} is left",
+        figure(key.as_str(), *reserved),
+        figure(key.as_str(), *others),
+        figure(key.as_str(), *declared),
+        figure(key.as_str(), declared.saturating_sub(*others))
     )]
     Oversold {
         key: ResourceKey,
@@ -43,12 +52,9 @@ pub enum PolicyError {
 
 /// The resource that a misspelled key may mean.
 fn suggestion(key: &ResourceKey) -> String {
-    let known = match key.as_str() {
-        "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
-        "memory" => Some("memory_mb"),
-        "storage" => Some("storage_mb"),
-        other => nearest(other, HOST_KEYS),
-    };
+    let known = meant_key(key.as_str());
+    let known = known.or_else(|| nearest(key.as_str(), HOST_KEYS.map(key_name)));
+    let known = known.filter(|known| *known != key.as_str());
     known.map_or_else(String::new, |known| format!(": did you mean `{known}`?"))
 }
 
