@@ -291,6 +291,11 @@ fn the_pages_on_joining_and_operations_show_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_resources_shows_what_is_printed() {
+    assert!(run("docs/resources.md") >= 4);
+}
+
+#[test]
 fn the_page_on_steps_shows_what_is_printed() {
     assert!(run("docs/steps.md") >= 5);
 }
