@@ -296,7 +296,7 @@ mod tests {
         for (json, told) in [
             (
                 r#"{"kind":"policy","pool":"p","subject":"s","prio":1}"#,
-                "unknown field `prio`, expected one of `pool`, `subject`, `priority`, `reserved`, `limit`, `version`",
+                "unknown field `prio`, expected one of `pool`, `subject`, `priority`, `reserved`, `limit`, `weight`, `version`",
             ),
             (r#"{"kind":"policy","pool":"p"}"#, "missing field `subject`"),
             (
