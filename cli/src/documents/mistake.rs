@@ -10,7 +10,12 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
     let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
     let path = error.path().to_string();
     let error = error.into_inner().to_string();
+    let field = value
+        .as_object()
+        .and_then(|fields| field_at_fault::<T>(fields, &error));
     if let Some(wrong) = FieldError::from_serde(&error) {
+        // The path is empty in a value whose type a tag tells.
+        let path = field.filter(|_| path == ".").unwrap_or(path);
         return Some(wrong.below(&path).to_string());
     }
     if let Some((field, Some(near))) = unknown_field(&error) {
@@ -22,9 +27,6 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
         .replace("expected u64", "expected a whole number from 0")
         .replace("expected u32", "expected a whole number from 0")
         .replace("expected i64", "expected a whole number");
-    let field = value
-        .as_object()
-        .and_then(|fields| field_at_fault::<T>(fields, &error));
     Some(match field {
         // serde's message repeats the value, which may be a secret.
         Some(field) if field == "env" => {
