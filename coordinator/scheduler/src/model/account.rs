@@ -72,6 +72,11 @@ impl Account {
         used.saturating_sub(self.reserved(key).unwrap_or(0))
     }
 
+    /// Weight in fair share; at least 1.
+    pub(crate) fn weight(&self) -> u64 {
+        self.policy.as_ref().map_or(1, PolicySpec::weight)
+    }
+
     pub(crate) fn priority(&self) -> u64 {
         self.policy.as_ref().map_or(0, |policy| policy.priority)
     }

@@ -6,6 +6,7 @@
     reason = "powers of two have no exact integers; libm and IEEE 754 give the same results on every machine"
 )]
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -33,32 +34,41 @@ pub struct FairUse {
 }
 
 impl FairUse {
-    /// The use at a later time, if the account has not changed since.
-    pub(crate) fn later(&self, account: Option<&Account>, half_life: Span, at: Time) -> Self {
+    /// The use at a later time, if the account has not changed since; use by user only if `by_user`.
+    pub(crate) fn later(
+        &self,
+        account: Option<&Account>,
+        (half_life, by_user): (Span, bool),
+        at: Time,
+    ) -> Self {
         let spent = Period {
             span: at.since(self.at),
             half_life,
         };
-        let borrowed = account.map_or(0, Account::borrowed_rate);
-        let mut users = self.users.clone();
-        users
-            .iter_mut()
-            .for_each(|(_, used)| *used = spent.decay(*used));
-        for (user, rate) in account.into_iter().flat_map(|account| &account.rates) {
-            let used = spent.gain(*rate);
-            match users.binary_search_by(|(known, _)| known.cmp(user)) {
-                Ok(found) => users[found].1 = users[found].1.saturating_add(used),
-                Err(place) => users.insert(place, (user.clone(), used)),
-            }
-        }
-        users.retain(|(_, used)| *used > 0);
+        let borrowed = spent.gain(account.map_or(0, Account::borrowed_rate));
         Self {
             at: self.at.max(at),
-            borrowed: spent
-                .decay(self.borrowed)
-                .saturating_add(spent.gain(borrowed)),
-            users,
+            borrowed: spent.decay(self.borrowed).saturating_add(borrowed),
+            users: match by_user {
+                true => self.users_after(&spent, account),
+                false => Vec::new(),
+            },
         }
+    }
+
+    fn users_after(
+        &self,
+        spent: &Period,
+        account: Option<&Account>,
+    ) -> Vec<(Option<UserName>, u64)> {
+        let decayed = self.users.iter();
+        let decayed = decayed.map(|(user, used)| (user.clone(), spent.decay(*used)));
+        let mut users: BTreeMap<Option<UserName>, u64> = decayed.collect();
+        for (user, rate) in account.into_iter().flat_map(|account| &account.rates) {
+            let used = users.entry(user.clone()).or_default();
+            *used = used.saturating_add(spent.gain(*rate));
+        }
+        users.into_iter().filter(|(_, used)| *used > 0).collect()
     }
 
     /// Borrowed use in whole GPU-seconds.
@@ -68,8 +78,10 @@ impl FairUse {
 
     /// Use of one user in whole GPU-seconds.
     pub(crate) fn gpu_seconds_of(&self, user: Option<&UserName>) -> u64 {
-        let known = self.users.iter().find(|(name, _)| name.as_ref() == user);
-        known.map_or(0, |(_, used)| used / MILLIONTHS)
+        let known = self
+            .users
+            .binary_search_by(|(known, _)| known.as_ref().cmp(&user));
+        known.map_or(0, |found| self.users[found].1 / MILLIONTHS)
     }
 
     /// Whether less than a GPU-second is left.

@@ -11,6 +11,7 @@ use core::cmp::{Ordering, Reverse};
 use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, UserName};
 
+use crate::model::fair_share::FairUse;
 use crate::model::request::{Request, RequestClass};
 
 /// Places by the priority of the requests that hold them; each list is sorted.
@@ -138,26 +139,18 @@ impl Queue {
     }
 
     /// The place of a request after reordering: by the use of its user, the least first, then by its own priority.
-    pub(crate) fn effective_place(
-        &self,
-        request: &Request,
-        use_of: impl Fn(Option<&UserName>) -> u64,
-    ) -> u64 {
-        let own = match self.by_user {
-            true => use_of(request.user.as_ref()),
-            false => 0,
-        };
-        let ahead = self.levels.iter().map(|(user, levels)| {
-            let used = match self.by_user {
-                true => use_of(user.as_ref()),
-                false => 0,
-            };
-            match used.cmp(&own) {
-                Ordering::Less => levels.values().map(Vec::len).sum(),
-                Ordering::Equal => ahead_in(levels, request),
-                Ordering::Greater => 0,
-            }
-        });
+    pub(crate) fn effective_place(&self, request: &Request, used: Option<&FairUse>) -> u64 {
+        let used = used.filter(|_| self.by_user);
+        let use_of = |user: Option<&UserName>| used.map_or(0, |used| used.gpu_seconds_of(user));
+        let own = use_of(request.user.as_ref());
+        let ahead =
+            self.levels
+                .iter()
+                .map(|(user, levels)| match use_of(user.as_ref()).cmp(&own) {
+                    Ordering::Less => levels.values().map(Vec::len).sum(),
+                    Ordering::Equal => ahead_in(levels, request),
+                    Ordering::Greater => 0,
+                });
         let effective_place = self.places.get(ahead.sum::<usize>());
         effective_place.copied().unwrap_or(request.place)
     }

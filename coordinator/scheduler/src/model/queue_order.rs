@@ -7,6 +7,7 @@ use core::cmp::Reverse;
 use sluice_common::id::{PoolName, StepId};
 
 use crate::model::account::Account;
+use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
@@ -62,11 +63,22 @@ pub(crate) fn rank(
     account: &Account,
     request: &Request,
 ) -> QueueRank {
+    let used = pool.fair_use(&request.subject, scheduler.clock);
+    rank_by(scheduler, pool, (account, used.as_ref()), request)
+}
+
+/// The same with the use of the subject, which is counted once for all of its requests.
+fn rank_by(
+    scheduler: &Scheduler,
+    pool: &Pool,
+    (account, used): (&Account, Option<&FairUse>),
+    request: &Request,
+) -> QueueRank {
     QueueRank {
         borrows: !is_in_share(scheduler, pool, account, request),
         priority: Reverse(account.priority()),
-        fair_use: pool.fair_rank(&request.subject, account, scheduler.clock),
-        effective_place: pool.effective_place(account, request, scheduler.clock),
+        fair_use: used.map_or(0, |used| used.borrowed_gpu_seconds() / account.weight()),
+        effective_place: account.queue.effective_place(request, used),
     }
 }
 
@@ -81,10 +93,14 @@ pub(crate) fn in_order<'a>(
         let nomination = scheduler.nomination(step);
         nomination.is_some_and(|nomination| nomination.pool != *name)
     };
-    let heads = pool.accounts().values().flat_map(|account| {
+    let heads = pool.accounts().iter().flat_map(|(subject, account)| {
+        let used = pool.fair_use(subject, scheduler.clock);
         let heads = account.queue.heads_past(elsewhere);
         let heads = heads.filter_map(|step| scheduler.request(step));
-        heads.map(move |request| (rank(scheduler, pool, account, request), request))
+        heads.map(move |request| {
+            let rank = rank_by(scheduler, pool, (account, used.as_ref()), request);
+            (rank, request)
+        })
     });
     let mut order: Vec<_> = heads.collect();
     order.sort_unstable_by_key(|(rank, _)| *rank);

@@ -7,13 +7,11 @@ use core::ops::Bound;
 use sluice_common::id::Subject;
 use sluice_common::time::Time;
 
-use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
-use crate::model::request::Request;
 
 impl Pool {
-    /// Decayed use by subject at a time; `None` without fair share.
+    /// Decayed use of a subject at a time; `None` without fair share.
     pub fn fair_use(&self, subject: &Subject, at: Time) -> Option<FairUse> {
         let half_life = self.terms.fair_share.as_ref()?.half_life;
         let account = self.accounts.get(subject);
@@ -22,25 +20,8 @@ impl Pool {
             at,
             ..FairUse::default()
         });
-        Some(counted.later(account, half_life, at))
-    }
-
-    /// Order of a subject by fair share, the least first: what it borrowed in GPU-seconds, divided by its weight.
-    pub(crate) fn fair_rank(&self, subject: &Subject, account: &Account, at: Time) -> u64 {
-        let weight = account.policy.as_ref().map_or(1, |policy| policy.weight());
-        self.fair_use(subject, at)
-            .map_or(0, |used| used.borrowed_gpu_seconds() / weight)
-    }
-
-    /// The place of a request after reordering among the requests of its subject.
-    pub(crate) fn effective_place(&self, account: &Account, request: &Request, at: Time) -> u64 {
-        let used = match self.terms.fair_users {
-            true => self.fair_use(&request.subject, at),
-            false => None,
-        };
-        account.queue.effective_place(request, |user| {
-            used.as_ref().map_or(0, |used| used.gpu_seconds_of(user))
-        })
+        let by_user = self.terms.fair_users;
+        Some(counted.later(account, (half_life, by_user), at))
     }
 
     /// Counts the use of a subject until a time. Called before its account changes.
