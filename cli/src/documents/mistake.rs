@@ -26,6 +26,7 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
     let words = error
         .replace("expected u64", "expected a whole number from 0")
         .replace("expected u32", "expected a whole number from 0")
+        .replace("expected a nonzero u32", "expected a whole number from 1")
         .replace("expected i64", "expected a whole number");
     Some(match field {
         // serde's message repeats the value, which may be a secret.
