@@ -1,7 +1,7 @@
 //! Stores the highest epoch that this host has obeyed, with the seal that proves it to a coordinator.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,8 @@ use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, MAX_EPOCH, SealedEpoch};
 use sluice_common::hex;
 use sluice_common::id::{ClusterId, Epoch};
 use tracing::warn;
+
+use crate::durable_file;
 
 /// The file with the epoch.
 pub(crate) struct EpochFile {
@@ -100,16 +102,9 @@ impl EpochFile {
 
     /// Stores the epoch durably, by sync and rename.
     pub(crate) fn save(&self, epoch: &SealedEpoch) -> Result<(), EpochError> {
-        let write = || -> io::Result<()> {
-            let beside = self.path.with_extension("json.new");
-            let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(&StoredEpoch::from(epoch))?)?;
-            file.sync_all()?;
-            fs::rename(&beside, &self.path)?;
-            let parent = self.path.parent().expect("the file lies in a directory");
-            File::open(parent)?.sync_all()
-        };
-        write().map_err(|source| EpochError::Write {
+        let bytes = serde_json::to_vec(&StoredEpoch::from(epoch)).map_err(io::Error::from);
+        let written = bytes.and_then(|bytes| durable_file::replace(&self.path, &bytes));
+        written.map_err(|source| EpochError::Write {
             path: self.path.clone(),
             source,
         })

@@ -2,14 +2,16 @@
 //! which suspended attempts hold nothing there. A reboot resets all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_core::{GpuHolders, StoredGpu, StoredGpus};
 use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId};
 use tracing::warn;
+
+use crate::durable_file;
 
 /// The file with the state.
 pub(crate) struct GpuFile {
@@ -86,19 +88,10 @@ impl GpuFile {
                 .map(|(uuid, gpu)| (uuid.clone(), GpuEntry::of(gpu)))
                 .collect(),
         };
-        if let Err(error) = self.write(&written) {
+        let bytes = serde_json::to_vec(&written).map_err(io::Error::from);
+        if let Err(error) = bytes.and_then(|bytes| durable_file::replace(&self.path, &bytes)) {
             warn!("cannot write {}: {error}", self.path.display());
         }
-    }
-
-    fn write(&self, written: &StoredGpuFile) -> io::Result<()> {
-        let beside = self.path.with_extension("json.new");
-        let mut file = File::create(&beside)?;
-        file.write_all(&serde_json::to_vec(written)?)?;
-        file.sync_all()?;
-        fs::rename(&beside, &self.path)?;
-        let parent = self.path.parent().expect("the file lies in a directory");
-        File::open(parent)?.sync_all()
     }
 }
 

@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod credentials_dir;
 mod detect;
+mod durable_file;
 mod engine;
 mod epoch;
 mod execs;

@@ -227,12 +227,9 @@ fn of_raised(gpus: &[Gpu], gpu: &str, xid: u64, count: u64) -> Option<GpuHealth>
 
 /// UUID of the GPU with this UUID or PCI address, which may be listed by its MIG instances.
 fn physical(gpus: &[Gpu], id: &str) -> Option<String> {
-    let mut whole = gpus.iter().map(|gpu| {
-        let parent = gpu.mig.as_ref().map(|mig| &mig.parent);
-        (parent.unwrap_or(&gpu.uuid), gpu.pci.as_deref())
-    });
-    let found = whole.find(|(uuid, pci)| *uuid == id || *pci == Some(id));
-    found.map(|(uuid, _)| uuid.clone())
+    let mut gpus = gpus.iter();
+    let found = gpus.find(|gpu| gpu.whole() == id || gpu.pci.as_deref() == Some(id));
+    found.map(|gpu| gpu.whole().to_owned())
 }
 
 #[cfg(test)]

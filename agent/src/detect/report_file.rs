@@ -9,6 +9,7 @@ use sluice_common::inventory::Gpu;
 use tracing::warn;
 
 use super::nvml::DriverReport;
+use crate::durable_file;
 
 /// The file, and the GPUs in it.
 pub(super) struct ReportFile {
@@ -51,16 +52,11 @@ impl ReportFile {
             gpus: report.gpus.clone(),
             ..DriverReport::default()
         };
-        match self.write(&lasting) {
+        let bytes = serde_json::to_vec(&lasting).map_err(io::Error::from);
+        match bytes.and_then(|bytes| durable_file::replace(&self.path, &bytes)) {
             Ok(()) => self.stored = Some(report.gpus.clone()),
             Err(error) => warn!("cannot write {}: {error}", self.path.display()),
         }
-    }
-
-    fn write(&self, report: &DriverReport) -> io::Result<()> {
-        let beside = self.path.with_extension("json.new");
-        fs::write(&beside, serde_json::to_vec(report)?)?;
-        fs::rename(&beside, &self.path)
     }
 }
 

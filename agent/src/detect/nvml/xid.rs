@@ -12,7 +12,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use tracing::{debug, warn};
 
-use super::answer::line;
+use super::answer::{line, uuid};
 use super::device::short_address;
 use super::open;
 
@@ -116,12 +116,7 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<Duratio
 
 /// UUID of a GPU, else its PCI address: a GPU that has fallen off the bus may tell only that.
 fn gpu_of(device: &Device<'_>) -> String {
-    let uuid = device.uuid().map(|uuid| line(&uuid));
-    let uuid = uuid.ok().filter(|uuid| !uuid.is_empty());
-    let address = || {
-        device
-            .pci_info()
-            .map(|pci| short_address(&line(&pci.bus_id)))
-    };
-    uuid.unwrap_or_else(|| address().unwrap_or_else(|_| "unknown".to_owned()))
+    let address = |_| Ok(short_address(&line(&device.pci_info()?.bus_id)));
+    let found: Result<String, NvmlError> = uuid(device).or_else(address);
+    found.unwrap_or_else(|_| "unknown".to_owned())
 }
