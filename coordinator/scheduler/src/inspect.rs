@@ -118,6 +118,7 @@ impl Scheduler {
         let in_pool = RequestInPool::new(self, pool, self.request(step)?)?;
         let order = self.in_order(name);
         let ahead = order.iter().position(|id| *id == step)?;
+        let behind = ahead.checked_sub(1).map(|ahead| order[ahead]);
         let block = self.block(step, name);
         Some(Inspection {
             pool: pool_name,
@@ -125,12 +126,8 @@ impl Scheduler {
             in_share: in_pool.is_in_share(),
             keys: in_pool.terms(),
             position: (ahead, order.len()),
-            behind: ahead.checked_sub(1).map(|ahead| order[ahead]),
-            fair_share: self.fair_standings(
-                pool,
-                in_pool.request,
-                ahead.checked_sub(1).map(|ahead| order[ahead]),
-            ),
+            behind,
+            fair_share: self.fair_share_uses(pool, in_pool.request, behind),
             preemption: self.preemption_status(in_pool, now),
             holders: block
                 .as_ref()
@@ -139,16 +136,16 @@ impl Scheduler {
         })
     }
 
-    fn fair_standings<'a>(
+    fn fair_share_uses<'a>(
         &'a self,
         pool: &'a Pool,
         request: &'a Request,
-        ahead: Option<&StepId>,
+        behind: Option<&StepId>,
     ) -> Vec<FairShareUse<'a>> {
-        let ahead = ahead.and_then(|step| self.request(step));
+        let ahead = behind.and_then(|step| self.request(step));
         let ahead = ahead.filter(|other| other.subject != request.subject);
         let requests = [request].into_iter().chain(ahead);
-        let standings = requests.filter_map(|request| {
+        let uses = requests.filter_map(|request| {
             let used = pool.fair_use(&request.subject, self.clock)?;
             let user = request.user.as_ref().filter(|_| pool.terms().fair_users);
             Some(FairShareUse {
@@ -158,7 +155,7 @@ impl Scheduler {
                 user: user.map(|user| (user, used.gpu_seconds_of(Some(user)))),
             })
         });
-        standings.collect()
+        uses.collect()
     }
 
     fn preemption_status(&self, in_pool: RequestInPool<'_>, now: Time) -> PreemptionStatus {

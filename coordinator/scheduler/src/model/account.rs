@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::{Amounts, GPU};
+use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, UserName};
 use sluice_common::pool::PolicySpec;
 
@@ -23,8 +23,6 @@ pub(crate) struct Account {
     /// Runs of the subject, including those that are stopping.
     pub(crate) runs: BTreeSet<AttemptId>,
     pub(crate) queue: Queue,
-    /// Thousandths of a core that runs without GPUs hold.
-    pub(crate) cores_without_gpus: u64,
     /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
     pub(crate) rates: BTreeMap<Option<UserName>, u64>,
 }
@@ -38,9 +36,6 @@ impl Account {
         self.runs.insert(attempt.clone());
         self.used.add(run.demand());
         let rate = run.rate();
-        if run.demand().get(GPU) == 0 {
-            self.cores_without_gpus = self.cores_without_gpus.saturating_add(rate);
-        }
         if rate > 0 {
             let user = self.rates.entry(run.request.user.clone()).or_default();
             *user = user.saturating_add(rate);
@@ -54,9 +49,6 @@ impl Account {
         self.runs.remove(attempt);
         self.used.subtract(run.demand());
         let rate = run.rate();
-        if run.demand().get(GPU) == 0 {
-            self.cores_without_gpus = self.cores_without_gpus.saturating_sub(rate);
-        }
         if let Some(user) = self.rates.get_mut(&run.request.user) {
             *user = user.saturating_sub(rate);
         }

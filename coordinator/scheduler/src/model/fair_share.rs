@@ -119,7 +119,10 @@ impl Period {
 impl Account {
     /// Use beyond the reserved share, in thousandths of a GPU; cores count for runs without GPUs.
     fn borrowed_rate(&self) -> u64 {
-        let cores = self.cores_without_gpus.min(self.above_reserved(MCPU, 0));
+        let held = self.rates.values().copied().fold(0, u64::saturating_add);
+        let of_gpus = self.used.get(GPU).saturating_mul(1000);
+        let cores = held.saturating_sub(of_gpus);
+        let cores = cores.min(self.above_reserved(MCPU, 0));
         let gpus = self.above_reserved(GPU, 0).saturating_mul(1000);
         gpus.saturating_add(cores)
     }

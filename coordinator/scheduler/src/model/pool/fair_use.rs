@@ -1,7 +1,6 @@
 //! Counts what the subjects of a pool use over time, for fair share.
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::ops::Bound;
 
 use sluice_common::id::Subject;
@@ -31,11 +30,12 @@ impl Pool {
         }
     }
 
-    /// Subjects whose use is counted or who hold anything.
-    pub(in crate::model) fn counted_subjects(&self) -> Vec<Subject> {
-        let mut subjects: Vec<Subject> = self.fair_uses.keys().cloned().collect();
-        let known = |subject: &&Subject| !self.fair_uses.contains_key(*subject);
-        subjects.extend(self.accounts.keys().filter(known).cloned());
+    /// Subjects whose use is counted; with fair share, also those who begin to use something.
+    pub(in crate::model) fn counted_subjects(&self) -> BTreeSet<Subject> {
+        let mut subjects: BTreeSet<Subject> = self.fair_uses.keys().cloned().collect();
+        if self.terms.fair_share.is_some() {
+            subjects.extend(self.accounts.keys().cloned());
+        }
         subjects
     }
 

@@ -1,7 +1,6 @@
 //! Counts use for fair share whenever what subjects hold changes.
 
 use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::time::Time;
@@ -70,17 +69,13 @@ impl Scheduler {
         let Some(pool) = self.pools.get_mut(name) else {
             return;
         };
-        let shares = pool.terms().fair_share.is_some();
-        let subjects: Vec<Subject> = match shares {
-            true => pool.counted_subjects(),
-            false => pool.fair_uses().keys().cloned().collect(),
-        };
-        match shares {
-            true => subjects
-                .iter()
-                .for_each(|subject| pool.settle(subject, clock)),
-            false => pool.set_fair_uses(BTreeMap::new()),
+        let subjects = pool.counted_subjects();
+        if pool.terms().fair_share.is_none() {
+            pool.set_fair_uses(BTreeMap::new());
         }
+        subjects
+            .iter()
+            .for_each(|subject| pool.settle(subject, clock));
         let settled = subjects.into_iter().map(|subject| (name.clone(), subject));
         self.settled.extend(settled);
     }
