@@ -111,8 +111,6 @@ impl HostDocument {
     }
 
     fn inventory(&self) -> Result<Inventory, (&'static str, MemoryError)> {
-        let memory_of_model = self.memory_of_model();
-        let gpu_memory = bytes("gpu_memory", self.gpu_memory.as_deref(), memory_of_model)?;
         Ok(Inventory {
             kernel: "made for a trial".to_owned(),
             os: "made for a trial".to_owned(),
@@ -121,9 +119,7 @@ impl HostDocument {
             cpus: self.cpu.unwrap_or(WITHOUT_END_CPUS),
             memory_bytes: bytes("memory", self.memory.as_deref(), WITHOUT_END_BYTES)?,
             storage_bytes: bytes("storage", self.storage.as_deref(), WITHOUT_END_BYTES)?,
-            gpus: (0..self.gpus)
-                .map(|index| self.gpu(index, gpu_memory))
-                .collect(),
+            gpus: self.gpus()?,
             ..Inventory::default()
         })
     }
@@ -139,27 +135,24 @@ impl HostDocument {
         self.gpu_devices.iter().map(|path| device(path)).collect()
     }
 
-    fn memory_of_model(&self) -> u64 {
-        let platform = slug(self.gpu_model.as_deref().unwrap_or_default());
-        let known = MODELS.iter().find(|(known, ..)| *known == platform);
-        known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB)
-    }
-
-    fn gpu(&self, index: u64, memory_bytes: u64) -> Gpu {
+    fn gpus(&self) -> Result<Vec<Gpu>, (&'static str, MemoryError)> {
         let asked = self.gpu_model.as_deref().unwrap_or_default();
         let platform = slug(asked);
         let known = MODELS.iter().find(|(known, ..)| *known == platform);
         // A single word such as `H100` means the product; a longer name is taken as it is.
         let short = asked.split_whitespace().count() == 1;
         let model = known.filter(|_| short).map_or(asked, |(_, name, _)| name);
-        Gpu {
+        let of_model = known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB);
+        let memory_bytes = bytes("gpu_memory", self.gpu_memory.as_deref(), of_model)?;
+        let gpus = (0..self.gpus).map(|index| Gpu {
             index: u32::try_from(index).unwrap_or(u32::MAX),
             uuid: uuid(&self.name, index),
             model: model.to_owned(),
-            platform,
+            platform: platform.clone(),
             memory_bytes,
             ..Gpu::default()
-        }
+        });
+        Ok(gpus.collect())
     }
 }
 

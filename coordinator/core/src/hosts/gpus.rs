@@ -119,9 +119,8 @@ fn with_parents(node: &Node, units: Vec<String>) -> Vec<String> {
 fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<String>, Refusal> {
     let listed = node.into_iter().flat_map(|node| &node.inventory.gpus);
     let meant = |gpu: &&Gpu| {
-        let parent = gpu.mig.as_ref().map(|mig| mig.parent.as_str());
         gpu.uuid == selector
-            || parent == Some(selector)
+            || gpu.whole() == selector
             || gpu.pci.as_deref() == Some(selector)
             || selector.parse().is_ok_and(|index: u32| gpu.index == index)
     };
