@@ -42,6 +42,7 @@ pub mod output;
 pub mod platform;
 pub mod pool;
 pub mod pool_rules;
+pub mod priority_preemption;
 pub mod processors;
 pub mod quantity;
 pub mod reason;

@@ -17,6 +17,7 @@ use crate::id::{PlatformName, TemplateName, ValidationName};
 use crate::inventory::Capability;
 use crate::platform::spec::{PlatformSpec, UnmatchedPlatform};
 use crate::pool_rules::{StepDefaults, StepMaxima};
+use crate::priority_preemption::PriorityPreemption;
 use crate::step::OnPreempt;
 use crate::time::Span;
 
@@ -76,8 +77,9 @@ pub struct PoolSpec {
     /// Use of CPU, memory and storage beside GPUs: `entitled` or `open`.
     #[serde(skip_serializing_if = "GpuHosts::is_entitled")]
     pub gpu_hosts: GpuHosts,
-    /// Whether steps are preempted by priority; `on` if absent. Reserved shares are reclaimed either way.
-    #[serde(skip_serializing_if = "PriorityPreemption::is_on")]
+    /// Whether steps are preempted by priority: `on` (the default) bounds the work lost in 24 hours to 1 % of the pool's
+    /// GPU time, `{budget: 5%}` to another part; `unlimited`; `off`. Reserved shares are reclaimed either way.
+    #[serde(skip_serializing_if = "PriorityPreemption::is_default")]
     pub priority_preemption: PriorityPreemption,
     /// Order of subjects of equal priority by what they borrowed lately; by submission if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,42 +122,6 @@ impl GpuHosts {
     /// Whether GPUs entitle to what they carry: the default.
     pub fn is_entitled(&self) -> bool {
         *self == Self::Entitled
-    }
-}
-
-/// Whether steps of a pool are preempted by steps of a higher policy priority. Written as a boolean: YAML reads `on` and
-/// `off` as such.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(with = "bool")
-)]
-#[serde(from = "bool", into = "bool")]
-pub enum PriorityPreemption {
-    /// Steps that borrow are preempted for steps of a higher priority.
-    #[default]
-    On,
-    /// Priority decides only who starts first.
-    Off,
-}
-
-impl From<bool> for PriorityPreemption {
-    fn from(is_on: bool) -> Self {
-        if is_on { Self::On } else { Self::Off }
-    }
-}
-
-impl From<PriorityPreemption> for bool {
-    fn from(it: PriorityPreemption) -> Self {
-        it.is_on()
-    }
-}
-
-impl PriorityPreemption {
-    /// Whether priority preempts: the default.
-    pub fn is_on(&self) -> bool {
-        *self == Self::On
     }
 }
 

@@ -13,8 +13,9 @@ use sluice_common::amount::table;
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{FairShare, GpuHosts, PoolSpec, PriorityPreemption, ResourceTable};
+use sluice_common::pool::{FairShare, GpuHosts, PoolSpec, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::processors::CpuMode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
@@ -41,8 +42,8 @@ pub(crate) struct StoredPoolSpec {
     /// Use of CPU, memory and storage beside GPUs.
     #[serde(default, skip_serializing_if = "GpuHosts::is_entitled")]
     gpu_hosts: GpuHosts,
-    /// Whether its steps are preempted by priority.
-    #[serde(default, skip_serializing_if = "PriorityPreemption::is_on")]
+    /// Whether and how far its steps are preempted by priority.
+    #[serde(default, skip_serializing_if = "PriorityPreemption::is_default")]
     priority_preemption: PriorityPreemption,
     /// Order of subjects of equal priority by what they borrowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::pool::{PolicySpec, PoolSpec, PriorityPreemption};
+use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
