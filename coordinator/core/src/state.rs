@@ -26,7 +26,7 @@ use sluice_common::id::{
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
-use sluice_scheduler::{FairUses, Nomination, Scheduler};
+use sluice_scheduler::{FairUses, LostWork, Nomination, Scheduler};
 
 use crate::model::access::Access;
 use crate::model::admission::Admission;
@@ -90,6 +90,9 @@ pub(crate) struct StoredState {
     /// Decayed use of pools with fair share.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     fair_uses: FairUses,
+    /// Work lost by priority, by pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    lost_work: BTreeMap<PoolName, LostWork>,
     /// Join tokens and the access of nodes.
     #[serde(default)]
     admission: Admission,

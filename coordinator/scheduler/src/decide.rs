@@ -85,11 +85,12 @@ impl Scheduler {
         order.into_iter().map(|(_, step)| step).collect()
     }
 
-    /// When the protection of the next run of a pool ends, by `min_runtime` or after an eviction. `None` if nothing waits
-    /// there, or no run is protected.
+    /// When the protection of the next run of a pool may end: by `min_runtime`, after an eviction, or by the budget for
+    /// work lost by priority. `None` if nothing waits there, or no run is protected.
     pub fn protected_until(&self, name: &PoolName, now: Time) -> Option<Time> {
         let pool = self.pools.get(name).filter(|pool| pool.waiting() > 0)?;
-        pool.next_protection_end(now)
+        let ends = pool.next_protection_end(now).into_iter();
+        ends.chain(pool.next_payment(now)).min()
     }
 
     /// The next decision in a pool; `None` if all requests must wait.

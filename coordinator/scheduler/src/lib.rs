@@ -44,6 +44,7 @@ pub use model::fair_share::FairUse;
 pub use model::frozen::FreezeState;
 pub use model::guard::{Denial, Guard};
 pub use model::host::{GpusByKind, Hardware, HostInventory, PlatformSet, matches_platform};
+pub use model::loss_budget::{BeyondBudget, LostWork};
 pub use model::matching::Matching;
 pub use model::nomination::Nomination;
 pub use model::pool::policies::PolicyError;

@@ -10,6 +10,7 @@ pub(crate) mod frozen;
 pub(crate) mod guard;
 pub(crate) mod host;
 pub(crate) mod host_ranking;
+pub(crate) mod loss_budget;
 pub(crate) mod matching;
 mod nominated_use;
 pub(crate) mod nomination;

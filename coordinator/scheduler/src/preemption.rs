@@ -35,7 +35,7 @@ use sluice_common::time::Time;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, PreemptionRule, candidates};
+use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule, candidates};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
@@ -78,6 +78,8 @@ pub enum NoPreemption {
     NoCandidates,
     /// Preempting all candidates would not make room for it.
     NotEnough,
+    /// Preempting as many candidates as the pool's budget for lost work covers would not make room for it.
+    BeyondBudget,
     /// The victims would reclaim the resources at once.
     WouldBeReclaimed,
 }
@@ -89,7 +91,7 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
         return PreemptionOutcome::Impossible(NoPreemption::NotAllowed);
     }
     let candidates = candidates(in_pool, now);
-    if candidates.is_empty() && in_pool.pool.releasing.is_empty() {
+    if candidates.runs.is_empty() && in_pool.pool.releasing.is_empty() {
         // Most requests of a long queue end here: no run could help.
         return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
     }
@@ -101,9 +103,8 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
         return found;
     }
     // Own victims would only pass the preemption on: rather preempt the one run that is enough.
-    let foreign = candidates.into_iter();
-    let foreign = foreign.filter(|candidate| candidate.rule != PreemptionRule::Own);
-    let foreign: Vec<Candidate<'_>> = foreign.collect();
+    let mut foreign = candidates;
+    foreign.runs.retain(|it| it.rule != PreemptionRule::Own);
     match outcome_of(in_pool, &foreign) {
         PreemptionOutcome::Preempt(plan) if plan.victims.len() == 1 => {
             PreemptionOutcome::Preempt(plan)
@@ -115,7 +116,7 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
 }
 
 /// The first outcome other than impossible on the platforms of the request.
-fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &[Candidate<'a>]) -> PreemptionOutcome {
+fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &Candidates<'a>) -> PreemptionOutcome {
     let mut platforms_of = in_pool.each_platform();
     let first = platforms_of
         .next()
@@ -137,7 +138,7 @@ fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &[Candidate<'a>]) -> P
 /// The same on hosts of one platform.
 fn outcome_on_platform<'a>(
     in_pool: RequestInPool<'a>,
-    candidates: &[Candidate<'a>],
+    candidates: &Candidates<'a>,
 ) -> PreemptionOutcome {
     let index = CandidateIndex::new(in_pool, candidates);
     let reserved = in_pool.reserved_for_others();
@@ -160,7 +161,7 @@ fn outcome_on_platform<'a>(
         }
     }
     let head = queue_head(in_pool, head, &reserved.firm);
-    match head.filter(|head| shares_runs_with(in_pool, head, candidates)) {
+    match head.filter(|head| shares_runs_with(in_pool, head, &candidates.runs)) {
         Some(head) => {
             let what_if = WhatIf::sharing_with_head(in_pool, reservations, head);
             outcome_beside(what_if, &index)
@@ -204,10 +205,10 @@ fn outcome_beside<'a>(
         what_if.remove(id, run);
     }
     let Some(mut offer) = cheapest(&what_if, index) else {
-        return PreemptionOutcome::Impossible(if index.all.is_empty() {
-            NoPreemption::NoCandidates
-        } else {
-            NoPreemption::NotEnough
+        return PreemptionOutcome::Impossible(match index.all.is_empty() {
+            true => NoPreemption::NoCandidates,
+            false if index.has_budget() => NoPreemption::BeyondBudget,
+            false => NoPreemption::NotEnough,
         });
     };
     if !offer.taken.is_empty() && offer.would_be_taken_back(&what_if, index) {
@@ -222,11 +223,13 @@ fn outcome_beside<'a>(
     }
     let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
     let frozen = freeze_where_possible(&mut what_if, &hosts, &taken);
-    let by_priority = taken.iter().filter(|it| it.rule == PreemptionRule::Excess);
-    let by_priority = by_priority.filter(|_| in_pool.preempts_by_priority());
-    let evicted = by_priority
-        .map(|it| it.id)
-        .filter(|id| !frozen.contains(*id));
+    let stopped = taken.iter().copied().filter(|it| !frozen.contains(it.id));
+    if !index.covers_loss(stopped.clone()) {
+        return PreemptionOutcome::Impossible(NoPreemption::BeyondBudget);
+    }
+    let by_priority = stopped.filter(|it| it.rule == PreemptionRule::Excess);
+    let evicted = by_priority.filter(|_| in_pool.preempts_by_priority(in_pool.is_in_share()));
+    let evicted = evicted.map(|it| it.id);
     let plan = Plan {
         releasing: needed_of_releasing(what_if, releasing.into_iter(), &hosts),
         victims,

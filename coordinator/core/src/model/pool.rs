@@ -9,7 +9,6 @@ use sluice_common::platform;
 use sluice_common::platform::spec::{PlatformSpec, PlatformSpecs, UnmatchedPlatform};
 use sluice_common::pool::{GpuHosts, PolicySpec, PoolSpec};
 use sluice_common::pool_rules::PoolStatus;
-use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::state::NodeState;
 use sluice_scheduler::PoolTerms;
 
@@ -82,7 +81,7 @@ impl Pool {
             min_runtime: self.spec.min_runtime,
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
-            no_priority_preemption: self.spec.priority_preemption == PriorityPreemption::Off,
+            priority_preemption: self.spec.priority_preemption,
             fair_share: self.spec.fair_share.clone(),
             fair_users: self.spec.fair_users,
             open_gpu_hosts: self.spec.gpu_hosts == GpuHosts::Open,

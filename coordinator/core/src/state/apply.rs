@@ -319,8 +319,12 @@ impl State {
             self.index.scheduler_mut().dequeue(&id.step);
         }
         if *by_priority {
+            let pool = attempt.pool.clone();
             remember_eviction(&mut step.evictions, at);
-            self.index.scheduler_mut().evict(id, at);
+            let scheduler = self.index.scheduler_mut();
+            scheduler.evict(id, at);
+            let lost = scheduler.lost_work(&pool);
+            self.stored.lost_work.insert(pool, lost);
         }
         self.index.scheduler_mut().stop(id);
         step.state = StepState::Stopping;

@@ -77,6 +77,7 @@ impl Index {
         }
         index.scheduler.set_clock(stored.clock);
         index.scheduler.set_fair_uses(&stored.fair_uses);
+        index.scheduler.set_lost_work(&stored.lost_work);
         index
     }
 

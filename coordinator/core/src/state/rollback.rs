@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
 use sluice_common::time::Time;
-use sluice_scheduler::{FairUses, Nomination};
+use sluice_scheduler::{FairUses, LostWork, Nomination};
 
 use crate::model::access::Access;
 use crate::model::cluster::Cluster;
@@ -28,6 +28,7 @@ pub(crate) struct Rollback {
     seq: u64,
     clock: Time,
     fair_uses: FairUses,
+    lost_work: BTreeMap<PoolName, LostWork>,
     cluster: Cluster,
     validations: BTreeMap<ValidationName, Option<Validation>>,
     /// Roles, bindings and tokens, once a record changes them.
@@ -46,6 +47,7 @@ impl Rollback {
             seq: state.stored.seq,
             clock: state.stored.clock,
             fair_uses: state.stored.fair_uses.clone(),
+            lost_work: state.stored.lost_work.clone(),
             cluster: state.stored.cluster.clone(),
             validations: BTreeMap::new(),
             access: None,
@@ -140,6 +142,7 @@ impl State {
             seq,
             clock,
             fair_uses,
+            lost_work,
             cluster,
             validations,
             access,
@@ -195,6 +198,8 @@ impl State {
         scheduler.set_clock(clock);
         scheduler.set_fair_uses(&fair_uses);
         self.stored.fair_uses = fair_uses;
+        scheduler.set_lost_work(&lost_work);
+        self.stored.lost_work = lost_work;
     }
 
     fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {

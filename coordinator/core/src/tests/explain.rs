@@ -379,6 +379,13 @@ fn one_that_is_too_large_is_told_how_much_would_do() {
     assert_eq!(would(&waits), ["it asked for 4 gpu"]);
 }
 
+fn pass(harness: &mut Harness, minutes: u64) {
+    for _ in 0..minutes * 12 {
+        harness.pass(5);
+        harness.heartbeat("n");
+    }
+}
+
 #[test]
 fn one_that_priority_stopped_before_is_spared_for_a_time_and_then_no_longer() {
     let mut harness = harness(terms(1, &[], &[]), terms(5, &[], &[]));
@@ -389,12 +396,6 @@ fn one_that_priority_stopped_before_is_spared_for_a_time_and_then_no_longer() {
     harness.status("n", "small.1", released(Exit::Code(0)));
     harness.run("large.2");
     // It was stopped once within a day: 20 minutes.
-    let pass = |harness: &mut Harness, minutes| {
-        for _ in 0..minutes * 12 {
-            harness.pass(5);
-            harness.heartbeat("n");
-        }
-    };
     pass(&mut harness, 1);
     harness.submit("next", of("b", 1)).unwrap();
     assert_eq!(harness.state("large"), StepState::Running);
@@ -424,6 +425,40 @@ fn a_pool_may_switch_preemption_by_priority_off_and_reclaim_stays() {
     assert!(said.contains("switched off"), "{said}");
     harness.put_policy("default", "b", terms(5, &[("gpu", 1)], &[]));
     assert_eq!(harness.state("runs"), StepState::Stopping);
+}
+
+#[test]
+fn a_spent_budget_protects_from_priority_and_both_sides_say_what_is_left() {
+    let mut harness = harness(terms(1, &[], &[]), terms(5, &[], &[]));
+    let terms_of_pool = PoolSpec {
+        priority_preemption: PriorityPreemption::Budget(2),
+        ..PoolSpec::default()
+    };
+    harness.apply(vec![Desired::Pool {
+        pool: PoolName::new("default").unwrap(),
+        terms: alloc::boxed::Box::new(DesiredPool::from(terms_of_pool)),
+    }]);
+    harness.submit("old", of("a", 2)).unwrap();
+    harness.run("old.1");
+    pass(&mut harness, 45);
+    harness.submit("young", of("a", 2)).unwrap();
+    harness.run("young.1");
+    pass(&mut harness, 15);
+    harness.submit("first", of("b", 2)).unwrap();
+    assert_eq!(harness.state("young"), StepState::Stopping);
+    gone_by_preemption(&mut harness, "young.1");
+    harness.run("first.1");
+    // The budget is 1.92 GPU-hours a day, of which 0.5 are lost; 0.08 are paid back in an hour.
+    harness.submit("second", of("b", 2)).unwrap();
+    let said = spared(&pool(&harness, "second"));
+    let lost = "would lose 2.0 GPU-hours, while the pool's budget for that has 1.4 left";
+    assert!(said.contains(lost), "{said}");
+    let runs = explained(&harness, "old").holding.unwrap();
+    assert_eq!(runs.exposure.beyond_budget.map(|it| it.lost), Some(7200));
+    pass(&mut harness, 360);
+    assert_eq!(harness.state("old"), StepState::Running);
+    pass(&mut harness, 20);
+    assert_eq!(harness.state("old"), StepState::Stopping);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::{self, figure, resource_noun};
 use sluice_scheduler::{
-    Change, Holder, Inspection, NoPreemption, PreemptionRisk, PreemptionStatus, Protected, Remedy,
-    Request, Start,
+    BeyondBudget, Change, Holder, Inspection, NoPreemption, PreemptionRisk, PreemptionStatus,
+    Protected, Remedy, Request, Start,
 };
 
 use super::shortened;
@@ -91,13 +91,18 @@ fn no_preemption(request: &Request, why: NoPreemption, holders: &[Holder<'_>]) -
         }
         NoPreemption::NoCandidates => "no preemption: there is no run that it may preempt",
         NoPreemption::NotEnough => "no preemption: it would not free enough",
+        NoPreemption::BeyondBudget => {
+            "no preemption: what may be preempted within the pool's budget for lost work would not free enough"
+        }
         NoPreemption::WouldBeReclaimed => {
             "no preemption: the victims would reclaim the resources at once, because they would be inside their reserved share"
         }
     };
     let mut sentence = String::from(message);
     let protected = match why {
-        NoPreemption::NoCandidates | NoPreemption::NotEnough => counted(request, holders),
+        NoPreemption::NoCandidates | NoPreemption::NotEnough | NoPreemption::BeyondBudget => {
+            counted(request, holders)
+        }
         NoPreemption::NotAllowed | NoPreemption::WouldBeReclaimed => Vec::new(),
     };
     if !protected.is_empty() {
@@ -142,6 +147,10 @@ pub fn protection(request: &Request, why: Protected) -> String {
         Protected::PriorityOff => {
             String::from("to be preempted only by priority, which the pool has switched off")
         }
+        Protected::Budget(it) => format!(
+            "to be preempted only by priority, which {}",
+            beyond_budget(it)
+        ),
         Protected::Evicted(until) => format!(
             "preempted by priority before, and protected from that until {}",
             timestamp(until)
@@ -150,6 +159,22 @@ pub fn protection(request: &Request, why: Protected) -> String {
             format!("protected by min_runtime until {}", timestamp(until))
         }
     }
+}
+
+/// Work that preemption by priority would lose, beside what the pool's budget has left.
+fn beyond_budget(it: BeyondBudget) -> String {
+    let unit = match it.has_gpus {
+        true => "GPU-hours",
+        false => "core-hours",
+    };
+    let (lost, left) = (hours(it.lost), hours(it.left));
+    format!("would lose {lost} {unit}, while the pool's budget for that has {left} left")
+}
+
+/// Seconds as hours with one digit, rounded down.
+fn hours(seconds: u64) -> String {
+    let tenths = seconds / 360;
+    format!("{}.{}", tenths / 10, tenths % 10)
 }
 
 /// The reason why a run is being stopped for another step.
@@ -191,6 +216,10 @@ pub fn exposure(subject: &Subject, pool: &PoolName, exposure: &PreemptionRisk<'_
     }
     if let Some(until) = exposure.protected_until.filter(|_| is_above || borrows) {
         sentences.push(format!("not before {}: min_runtime", timestamp(until)));
+    }
+    let by_priority = !exposure.above.is_empty() || !exposure.higher.is_empty();
+    if let Some(it) = exposure.beyond_budget.filter(|_| by_priority) {
+        sentences.push(format!("not by priority now: that {}", beyond_budget(it)));
     }
     sentences.push(format!(
         "a step of `{subject}` that is not preemptible and inside its reserved share may preempt it"

@@ -9,8 +9,8 @@ use sluice_reasons::messages::explanation::{
     exposure, gives_way, preemption_status, protection, remedy,
 };
 use sluice_scheduler::{
-    Change, Holder, HostResources, Inspection, NoPreemption, PreemptionRisk, PreemptionStatus,
-    Protected, Remedy, Request, Start, demand,
+    BeyondBudget, Change, Holder, HostResources, Inspection, NoPreemption, PreemptionRisk,
+    PreemptionStatus, Protected, Remedy, Request, Start, demand,
 };
 
 use crate::{Page, chain, name};
@@ -66,7 +66,11 @@ pub(crate) fn write(page: &mut Page) {
         higher: vec![(&above, 20)],
         ..risk(true, vec![], None, vec![], vec![])
     };
-    for risk in risks.iter().chain([&borrows]) {
+    let costs = PreemptionRisk {
+        beyond_budget: Some(beyond_budget()),
+        ..risk(true, vec![("gpu", 6, 4)], None, vec![], vec![(&above, 20)])
+    };
+    for risk in risks.iter().chain([&borrows, &costs]) {
         exposure(&name("research"), &pool, risk)
             .iter()
             .for_each(|line| page.line(line));
@@ -75,6 +79,14 @@ pub(crate) fn write(page: &mut Page) {
 
 fn time() -> Time {
     Time::from_unix_millis(1_700_000_000_000)
+}
+
+fn beyond_budget() -> BeyondBudget {
+    BeyondBudget {
+        lost: 43_200,
+        left: 17_300,
+        has_gpus: true,
+    }
 }
 
 fn request() -> Request {
@@ -145,6 +157,7 @@ fn risk<'a>(
         above,
         borrowed_from_gpus: Vec::new(),
         higher: Vec::new(),
+        beyond_budget: None,
     }
 }
 
@@ -201,7 +214,8 @@ fn after_no_preemption(last: Option<&NoPreemption>) -> Vec<NoPreemption> {
         None => NoPreemption::NotAllowed,
         Some(NoPreemption::NotAllowed) => NoPreemption::NoCandidates,
         Some(NoPreemption::NoCandidates) => NoPreemption::NotEnough,
-        Some(NoPreemption::NotEnough) => NoPreemption::WouldBeReclaimed,
+        Some(NoPreemption::NotEnough) => NoPreemption::BeyondBudget,
+        Some(NoPreemption::BeyondBudget) => NoPreemption::WouldBeReclaimed,
         Some(NoPreemption::WouldBeReclaimed) => return Vec::new(),
     };
     vec![next]
@@ -218,7 +232,8 @@ fn after_protected(last: Option<&Protected>) -> Vec<Protected> {
         Some(Protected::BorrowsToo) => Protected::Priority(20),
         Some(Protected::Priority(_)) => Protected::MinRuntime(time()),
         Some(Protected::MinRuntime(_)) => Protected::PriorityOff,
-        Some(Protected::PriorityOff) => Protected::Evicted(time()),
+        Some(Protected::PriorityOff) => Protected::Budget(beyond_budget()),
+        Some(Protected::Budget(_)) => Protected::Evicted(time()),
         Some(Protected::Evicted(_)) => Protected::Resuming,
         Some(Protected::Resuming) => return Vec::new(),
     };

@@ -2,11 +2,13 @@
 //! twice as long, and costs twice as much to preempt. Otherwise a small job every half hour could stop the same large
 //! run again and again.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, PoolName};
 use sluice_common::time::{Span, Time};
 
+use crate::model::loss_budget::LostWork;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
@@ -34,7 +36,7 @@ pub fn remember_eviction(evictions: &mut Vec<Time>, at: Time) {
 }
 
 impl Scheduler {
-    /// Records that a run is stopped by priority.
+    /// Records that a run is stopped by priority, and what that loses.
     pub fn evict(&mut self, attempt: &AttemptId, at: Time) {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
@@ -42,8 +44,24 @@ impl Scheduler {
         let before = run.start_times();
         remember_eviction(&mut run.request.evictions, at);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.spend_budget(run, at);
             pool.unindex_start(attempt, before);
             pool.index_start(attempt, run.start_times());
+        }
+    }
+}
+
+impl Scheduler {
+    /// Work lost by priority in a pool, as far as it counts against the budget for that.
+    pub fn lost_work(&self, pool: &PoolName) -> LostWork {
+        let pool = self.pools.get(pool);
+        pool.map_or(LostWork::default(), |pool| pool.lost_work)
+    }
+
+    /// Replaces what pools lost; nothing for a pool that is not named.
+    pub fn set_lost_work(&mut self, lost: &BTreeMap<PoolName, LostWork>) {
+        for (name, pool) in &mut self.pools {
+            pool.lost_work = lost.get(name).copied().unwrap_or_default();
         }
     }
 }

@@ -11,12 +11,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
 use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
 use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, HostIndex};
+use crate::model::loss_budget::LostWork;
 use crate::model::nomination::Nomination;
 use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
@@ -30,8 +32,8 @@ pub struct PoolTerms {
     pub declared: ResourceTable,
     /// Time after its start for which a run is protected from priority preemption and reclaim.
     pub min_runtime: Span,
-    /// Whether no run is preempted by priority.
-    pub no_priority_preemption: bool,
+    /// Whether and how far runs are preempted by priority.
+    pub priority_preemption: PriorityPreemption,
     /// Order of subjects of equal priority by what they borrowed; by submission if absent.
     pub fair_share: Option<FairShare>,
     /// Whether the users of a subject share fairly too.
@@ -82,6 +84,8 @@ pub struct Pool {
     pub(crate) by_start: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// Runs that are protected from priority because it stopped their steps before, by the end of that.
     pub(crate) evicted: BTreeMap<Time, BTreeSet<AttemptId>>,
+    /// Work lost by priority, as far as it counts against the budget for that.
+    pub(super) lost_work: LostWork,
     /// Number of hosts, by how many more runs they may hold.
     free_steps: BTreeMap<u64, usize>,
 }

@@ -183,15 +183,19 @@ impl Request {
 }
 
 impl Run {
+    /// Time since the run started or last saved a checkpoint; none if it has not started.
+    pub(crate) fn since_saved(&self, now: Time) -> Span {
+        let since = self
+            .started
+            .map(|start_time| self.saved.map_or(start_time, |saved| saved.max(start_time)));
+        since.map_or(Span::ZERO, |since| now.since(since))
+    }
+
     /// Work that would be lost by stopping the run now: GPU-seconds (core-seconds without GPUs) since it started or
     /// last saved a checkpoint. A run that has not started loses nothing. Only whole seconds count, so that the
     /// choice of victims does not depend on how fast a host starts processes.
     pub(crate) fn work(&self, now: Time) -> u128 {
-        let since = self
-            .started
-            .map(|start_time| self.saved.map_or(start_time, |saved| saved.max(start_time)));
-        let age = since.map_or(Span::ZERO, |since| now.since(since));
-        let elapsed = age.millis() / Span::from_secs(1).millis();
+        let elapsed = self.since_saved(now).millis() / Span::from_secs(1).millis();
         let Request { each, hosts, .. } = &self.request;
         let per_host = match each.gpus() {
             0 => u128::from(each.mcpu()) / 1000,

@@ -67,15 +67,15 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// Whether the request preempts other subjects by priority and not by reclaim: it must borrow, or asks for nothing
-    /// that counts in its share.
-    pub(crate) fn preempts_by_priority(&self) -> bool {
+    /// that counts in its share. `in_share` is [`Self::is_in_share`].
+    pub(crate) fn preempts_by_priority(&self, in_share: bool) -> bool {
         let Self {
             pool,
             account,
             request,
             ..
         } = self;
-        !pool.asks_for_what_counts(account, request) || !self.is_in_share()
+        !in_share || !pool.asks_for_what_counts(account, request)
     }
 
     /// The metered resources of its demand, with the amount asked.

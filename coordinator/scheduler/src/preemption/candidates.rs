@@ -16,9 +16,11 @@ use core::cmp::Reverse;
 
 use sluice_common::amount::STEP_RUN;
 use sluice_common::id::{AttemptId, StepId, Subject};
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
 use crate::model::account::Account;
+use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::{Request, Run};
 use crate::model::resources::HOST_KEYS;
@@ -45,6 +47,9 @@ pub enum Protected {
     Priority(u64),
     /// The request could preempt the run only by priority, which its pool has switched off.
     PriorityOff,
+    /// The request could preempt the run only by priority, and that would lose more work than the pool's budget has
+    /// left.
+    Budget(BeyondBudget),
     /// The run is protected by the pool's `min_runtime` until this time.
     MinRuntime(Time),
     /// The run was stopped by priority before and is protected from priority until this time.
@@ -75,6 +80,17 @@ pub(crate) struct Candidate<'a> {
     /// Whether the run does not fit in its subject's share of something metered. Known only if the request is inside
     /// its own share.
     pub(crate) is_left_over: bool,
+    /// Part of the pool's budget that stopping it spends.
+    pub(crate) loss: u64,
+}
+
+/// Runs that may be preempted for a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Candidates<'a> {
+    /// In victim order.
+    pub(crate) runs: Vec<Candidate<'a>>,
+    /// Work that may be lost by preempting them together; `None` if nothing bounds it.
+    pub(crate) budget: Option<LossBudget>,
 }
 
 impl Candidate<'_> {
@@ -96,8 +112,16 @@ pub(crate) enum PreemptionRule {
     Excess,
 }
 
-/// All runs that may be preempted by some rule, in victim order.
-pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candidate<'a>> {
+/// A rule as it applies to one request.
+#[derive(Clone, Copy, Debug)]
+struct RuleFor {
+    rule: PreemptionRule,
+    /// Whether the request preempts other subjects by priority and not by reclaim.
+    by_priority: bool,
+}
+
+/// All runs that may be preempted by some rule.
+pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Candidates<'a> {
     let RequestInPool {
         scheduler,
         pool,
@@ -105,6 +129,8 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
         ..
     } = in_pool;
     let in_share = in_pool.is_in_share();
+    let by_priority = in_pool.preempts_by_priority(in_share);
+    let budget = pool.loss_budget(now).filter(|_| by_priority);
     let mut found: Vec<Candidate<'a>> = Vec::new();
     for (subject, other) in pool.accounts() {
         let Ok(rule) = rule(in_pool, in_share, subject, other) else {
@@ -117,7 +143,8 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
             .runs
             .iter()
             .filter_map(|id| Some((id, scheduler.run(id)?)));
-        let runs = runs.filter(|(_, run)| protection(in_pool, rule, run, now).is_none());
+        let rule_for = RuleFor { rule, by_priority };
+        let runs = runs.filter(|(_, run)| protection(in_pool, rule_for, run, now).is_none());
         let first = found.len();
         found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
         if rule == PreemptionRule::Excess {
@@ -125,13 +152,18 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Vec<Candi
                 true => mark_left_over(&mut found[first..], in_pool, other),
                 false => protect_reserved_share(&mut found[first..], in_pool, other),
             }
+            if budget.is_some() {
+                let found = found[first..].iter_mut();
+                found.for_each(|candidate| candidate.loss = pool.loss_of(candidate.run, now));
+            }
         }
     }
     if let Some(backfill) = pool.backfill.get(&request.step) {
         add_backfill(&mut found, in_pool, backfill, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
-    found
+    let runs = found;
+    Candidates { runs, budget }
 }
 
 /// Marks, for a request that must borrow, which resources a run holds within its subject's share.
@@ -169,6 +201,7 @@ fn add_backfill<'a>(
     for candidate in found.iter_mut() {
         if candidate.rule == PreemptionRule::Excess && backfill.contains(candidate.id) {
             candidate.rule = PreemptionRule::Backfill;
+            candidate.loss = 0;
         }
     }
     let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
@@ -176,7 +209,7 @@ fn add_backfill<'a>(
         .iter()
         .filter(|id| !known.contains(id))
         .filter_map(|id| Some((id, scheduler.run(id)?)))
-        .filter(|(_, run)| protection(in_pool, PreemptionRule::Backfill, run, now).is_none());
+        .filter(|(_, run)| unconditional_protection(in_pool, run).is_none());
     let others: Vec<Candidate<'a>> = others
         .map(|(id, run)| {
             let account = pool.account(&run.request.subject);
@@ -224,7 +257,7 @@ fn holds_what_may_be_short(in_pool: RequestInPool<'_>, other: &Account) -> bool 
 /// Protection of a run in spite of the rule.
 fn protection(
     in_pool: RequestInPool<'_>,
-    rule: PreemptionRule,
+    RuleFor { rule, by_priority }: RuleFor,
     run: &Run,
     now: Time,
 ) -> Option<Protected> {
@@ -232,22 +265,21 @@ fn protection(
         PreemptionRule::Own | PreemptionRule::Backfill => None,
         PreemptionRule::Excess => {
             let started = protected_until(in_pool.pool, run, now).map(Protected::MinRuntime);
-            started.or_else(|| protected_from_priority(in_pool, run, now))
+            let from_priority = || protected_from_priority(in_pool.pool, run, now);
+            started.or_else(|| from_priority().filter(|_| by_priority))
         }
     })
 }
 
-/// Protection of a run from a request that could preempt it only by priority.
-fn protected_from_priority(in_pool: RequestInPool<'_>, run: &Run, now: Time) -> Option<Protected> {
-    let protection = match in_pool.pool.terms().no_priority_preemption {
-        true => Some(Protected::PriorityOff),
-        false => {
-            let until = run.start_times().protected_until;
-            until.filter(|until| now < *until).map(Protected::Evicted)
-        }
-    };
-    // Counting the share is dear, and most runs have no such protection.
-    protection.filter(|_| in_pool.preempts_by_priority())
+/// Protection of a run from requests that could preempt it only by priority.
+fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
+    if pool.terms().priority_preemption == PriorityPreemption::Off {
+        return Some(Protected::PriorityOff);
+    }
+    let evicted = run.start_times().protected_until;
+    let evicted = evicted.filter(|until| now < *until).map(Protected::Evicted);
+    let budget = || pool.beyond_budget(run, now).map(Protected::Budget);
+    evicted.or_else(budget)
 }
 
 /// Until when `min_runtime` protects a run; `None` if it does not.
@@ -265,11 +297,14 @@ pub(crate) fn protection_for_key(
     now: Time,
 ) -> Option<Protected> {
     if run.backfill.contains(&in_pool.request.step) {
-        return protection(in_pool, PreemptionRule::Backfill, run, now);
+        return unconditional_protection(in_pool, run);
     }
     let subject = &run.request.subject;
     let account = in_pool.pool.account(subject)?;
-    match rule(in_pool, in_pool.is_in_share(), subject, account) {
+    let in_share = in_pool.is_in_share();
+    let by_priority = in_pool.preempts_by_priority(in_share);
+    let under = |rule| protection(in_pool, RuleFor { rule, by_priority }, run, now);
+    match rule(in_pool, in_share, subject, account) {
         Ok(PreemptionRule::Excess) if HOST_KEYS.contains(&key) && !in_pool.pool.is_metered(key) => {
             let holder = ResourceHolder {
                 run,
@@ -278,14 +313,14 @@ pub(crate) fn protection_for_key(
             };
             unconditional_protection(in_pool, run)
                 .or_else(|| in_pool.protection_of_unmetered(holder, account, key))
-                .or_else(|| protection(in_pool, PreemptionRule::Excess, run, now))
+                .or_else(|| under(PreemptionRule::Excess))
         }
         Ok(PreemptionRule::Excess)
             if account.above_reserved(key, 0) == 0 || is_in_share(in_pool, account, id, key) =>
         {
             unconditional_protection(in_pool, run).or(Some(Protected::InShare))
         }
-        Ok(rule) => protection(in_pool, rule, run, now),
+        Ok(rule) => under(rule),
         Err(protection_for_key) => {
             unconditional_protection(in_pool, run).or(Some(protection_for_key))
         }
@@ -334,6 +369,7 @@ fn candidate<'a>(
         rule,
         in_share: Vec::new(),
         is_left_over: false,
+        loss: 0,
     }
 }
 

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
+use crate::model::loss_budget::LossBudget;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, HeadCache};
+use crate::preemption::candidates::{Candidate, Candidates, HeadCache};
 
 /// Candidates in victim order: all, and by host.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub(crate) struct CandidateIndex<'a, 'c> {
     pub(crate) all: Rc<[&'c Candidate<'a>]>,
     pub(crate) on: Rc<BTreeMap<&'a NodeName, HostCandidates<'a, 'c>>>,
     pub(crate) heads: HeadCache<'a>,
+    /// Work that preemption may lose; `None` if nothing bounds it.
+    budget: Option<LossBudget>,
 }
 
 /// Candidates on one host.
@@ -31,9 +34,10 @@ pub(crate) struct HostCandidates<'a, 'c> {
 }
 
 impl<'a, 'c> CandidateIndex<'a, 'c> {
-    pub(crate) fn new(in_pool: RequestInPool<'a>, candidates: &'c [Candidate<'a>]) -> Self {
+    pub(crate) fn new(in_pool: RequestInPool<'a>, candidates: &'c Candidates<'a>) -> Self {
+        let Candidates { runs, budget } = candidates;
         let mut on: BTreeMap<&'a NodeName, HostCandidates<'a, 'c>> = BTreeMap::new();
-        for candidate in candidates {
+        for candidate in runs {
             for node in &candidate.run.holding {
                 let there = on.entry(node).or_default();
                 there.candidates.push(candidate);
@@ -44,10 +48,26 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
         Self {
             in_pool,
             must_last: false,
-            all: candidates.iter().collect(),
+            all: runs.iter().collect(),
             on: Rc::new(on),
             heads: HeadCache::default(),
+            budget: *budget,
         }
+    }
+
+    /// Whether a budget bounds what preemption may lose.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget.is_some()
+    }
+
+    /// Whether the budget covers the loss of victims.
+    pub(crate) fn covers_loss<'v>(&self, victims: impl Iterator<Item = &'v Candidate<'a>>) -> bool
+    where
+        'a: 'v,
+    {
+        let losses = victims.map(|candidate| candidate.loss);
+        let sum = losses.fold(0, u64::saturating_add);
+        self.budget.is_none_or(|budget| budget.covers(sum))
     }
 
     /// The same, accepting only sets that the victims would not reclaim at once.

@@ -26,7 +26,7 @@ pub(crate) struct Offer<'a, 'c> {
 }
 
 impl<'a, 'c> Offer<'a, 'c> {
-    /// The cheapest set of victims on `hosts`; `None` if no allowed set makes room there.
+    /// The cheapest set of victims on `hosts`; `None` if it makes no room there or loses more than is allowed.
     pub(crate) fn for_hosts(
         what_if: &WhatIf<'a>,
         index: &CandidateIndex<'a, 'c>,
@@ -34,6 +34,11 @@ impl<'a, 'c> Offer<'a, 'c> {
     ) -> Option<Self> {
         let (mut taken, after) = fill(what_if, index, &hosts)?;
         prune(after, &hosts, &mut taken);
+        let stopped = taken.iter().copied();
+        let stopped = stopped.filter(|candidate| !candidate.run.may_be_frozen());
+        if !index.covers_loss(stopped) {
+            return None;
+        }
         let offer = Self { hosts, taken };
         let lasts = !index.must_last || !offer.would_be_taken_back(what_if, index);
         lasts.then_some(offer)

@@ -14,6 +14,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
+use crate::model::loss_budget::BeyondBudget;
 use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
@@ -30,6 +31,8 @@ pub struct PreemptionRisk<'a> {
     pub above_reserved: Vec<(&'a str, u64, u64)>,
     /// Until when `min_runtime` protects it.
     pub protected_until: Option<Time>,
+    /// Why the pool's budget for lost work protects it from priority.
+    pub beyond_budget: Option<BeyondBudget>,
     pub preemptible: bool,
     /// Waiting requests that it went past; these may take its resources back.
     pub backfill: Vec<&'a StepId>,
@@ -79,6 +82,7 @@ impl Scheduler {
             in_share: above_reserved.is_empty(),
             above_reserved,
             protected_until: candidates::protected_until(pool, run, now),
+            beyond_budget: pool.beyond_budget(run, now),
             preemptible: run.request.preemptible,
             backfill: run.backfill.iter().filter(waits).collect(),
             above: higher(by_priority),

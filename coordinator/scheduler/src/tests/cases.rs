@@ -12,6 +12,7 @@ use super::judge::{GPU, JudgedAmounts, MCPU, MEM, STEP_RUN};
 const OPEN: PoolRules = PoolRules {
     open_gpu_hosts: true,
     no_priority_preemption: false,
+    budget: None,
     fair_share: false,
     fair_users: false,
 };

@@ -11,6 +11,7 @@ use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
@@ -72,6 +73,8 @@ pub(super) struct PoolRules {
     /// Whether non-preemptible steps may borrow from GPUs.
     pub(super) open_gpu_hosts: bool,
     pub(super) no_priority_preemption: bool,
+    /// Percent of the pool's time that priority may lose, if that is bounded.
+    pub(super) budget: Option<u8>,
     pub(super) fair_share: bool,
     pub(super) fair_users: bool,
 }
@@ -117,6 +120,7 @@ impl SchedulerHarness {
         judged.min_runtime = min_runtime;
         judged.open_gpu_hosts = rules.open_gpu_hosts;
         judged.no_priority_preemption = rules.no_priority_preemption;
+        judged.budget = rules.budget.map(u64::from);
         judged.fair_share = rules.fair_share;
         judged.fair_users = rules.fair_users;
         self.scheduler.put_pool(pool, terms(judged));
@@ -594,6 +598,9 @@ impl SchedulerHarness {
         }
         scheduler.set_clock(self.now());
         scheduler.set_fair_uses(&self.fair_uses);
+        let pools = self.judge.pools.keys();
+        let lost = pools.map(|pool| (pool.clone(), self.scheduler.lost_work(pool)));
+        scheduler.set_lost_work(&lost.collect());
         scheduler
     }
 }
@@ -603,13 +610,21 @@ fn weight_of(subject: &Subject) -> u32 {
     1 + u32::from(subject.as_str().ends_with('1'))
 }
 
+fn priority_preemption(pool: &JudgedPool) -> PriorityPreemption {
+    match (pool.no_priority_preemption, pool.budget) {
+        (true, _) => PriorityPreemption::Off,
+        (false, None) => PriorityPreemption::Unlimited,
+        (false, Some(percent)) => PriorityPreemption::Budget(u8::try_from(percent).unwrap()),
+    }
+}
+
 fn terms(pool: &JudgedPool) -> PoolTerms {
     let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
     PoolTerms {
         declared: table(&declared),
         min_runtime: Span::from_millis(pool.min_runtime),
         open_gpu_hosts: pool.open_gpu_hosts,
-        no_priority_preemption: pool.no_priority_preemption,
+        priority_preemption: priority_preemption(pool),
         fair_share: pool.fair_share.then_some(FairShare {
             half_life: NO_DECAY,
         }),

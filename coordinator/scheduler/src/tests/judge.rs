@@ -17,6 +17,7 @@ mod facts;
 mod fair_share;
 mod frozen;
 mod grants;
+mod loss_budget;
 mod nominations;
 mod queue_order;
 mod victims;
@@ -95,6 +96,8 @@ pub(super) struct JudgedPool {
     pub(super) open_gpu_hosts: bool,
     /// Whether the pool has `priority_preemption: off`.
     pub(super) no_priority_preemption: bool,
+    /// Percent of the pool's time in 24 hours that priority may lose, if that is bounded.
+    pub(super) budget: Option<u64>,
     /// Whether the pool has `fair_share`, of a half-life in which nothing decays.
     pub(super) fair_share: bool,
     pub(super) fair_users: bool,
@@ -152,6 +155,7 @@ pub(super) struct Judge {
     /// Victims and the steps that they were preempted for, since the last external event.
     pub(super) gave_way: BTreeSet<(StepId, StepId)>,
     fair_uses: fair_share::JudgedUses,
+    losses: loss_budget::JudgedLosses,
 }
 
 impl Judge {

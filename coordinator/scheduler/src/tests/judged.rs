@@ -214,11 +214,12 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
         prop::bool::weighted(0.3),
         prop::bool::weighted(0.5),
         prop::collection::vec(0usize..2, 40),
+        prop::option::weighted(0.4, 1u8..8),
     );
     // Drawn last, so that older seeds still make the same scenarios.
     (scenario, platforms, fairness).prop_map(|(scenario, platforms, fairness)| {
         let (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption) = platforms;
-        let (fair_share, fair_users, users) = fairness;
+        let (fair_share, fair_users, users, budget) = fairness;
         Scenario {
             kinds,
             requested_platforms,
@@ -226,6 +227,7 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
             rules: PoolRules {
                 open_gpu_hosts,
                 no_priority_preemption,
+                budget,
                 fair_share,
                 fair_users: fair_share && fair_users,
             },
@@ -420,12 +422,12 @@ fn play(
                 subject: self::subject(*subject),
                 each: *each,
                 nodes: *nodes,
-                user: Some(scenario.users[at]).filter(|_| scenario.rules.fair_users),
+                user: Some(scenario.users[at % 40]).filter(|_| scenario.rules.fair_users),
                 priority: *priority,
                 preemptible: *preemptible,
                 pool: pool.map(|n| self::pool(n, scenario)),
                 suspends: *suspends,
-                platforms: REQUESTED_PLATFORMS[scenario.requested_platforms[at]]
+                platforms: REQUESTED_PLATFORMS[scenario.requested_platforms[at % 40]]
                     .iter()
                     .copied()
                     .map(platform)
@@ -461,6 +463,10 @@ fn play(
         }
         ScenarioEvent::Lose(n) => harness.lose_host(&node(*n, scenario)),
         ScenarioEvent::Open(n, open) => harness.open(&node(*n, scenario), *open),
+        // A budget is spent by runs of hours.
+        ScenarioEvent::Pass(millis) if scenario.rules.budget.is_some() => {
+            harness.pass(millis * 20)?;
+        }
         ScenarioEvent::Pass(millis) => harness.pass(*millis)?,
         ScenarioEvent::PutPool(n, (declared, min_runtime)) => {
             harness.put_pool(&pool(*n, scenario), declared, *min_runtime, scenario.rules);
@@ -492,6 +498,34 @@ fn run(scenario: &Scenario) -> Result<String, String> {
         );
     }
     Ok(harness.history)
+}
+
+/// A scenario in which much is preempted by priority: little is reserved, runs are hours old when they are stopped, and a
+/// pool's budget for that is small.
+fn scenario_of_priorities() -> impl Strategy<Value = Scenario> {
+    let suspends = prop::bool::weighted(0.2);
+    let terms = (prop::option::weighted(0.8, 1u8..6), suspends, 0u64..3);
+    let pauses = prop::collection::vec(0u64..200_000, 40);
+    (tight_scenario(), terms, pauses).prop_map(
+        |(mut scenario, (budget, suspends, most), pauses)| {
+            scenario.rules.budget = budget;
+            scenario.rules.no_priority_preemption = false;
+            for (priority, reserved, _) in scenario.bindings.iter_mut().flatten() {
+                *priority *= 10;
+                let shares = reserved.iter_mut();
+                shares.for_each(|(_, share)| *share = most.min(*share) / 2);
+            }
+            let events = scenario.events.into_iter().zip(pauses);
+            let events = events.flat_map(|(mut event, pause)| {
+                if let ScenarioEvent::Submit { suspends: may, .. } = &mut event {
+                    *may &= suspends;
+                }
+                [event, ScenarioEvent::Pass(pause)]
+            });
+            scenario.events = events.collect();
+            scenario
+        },
+    )
 }
 
 /// The same scenarios in each build, so that a failure shows what a change did; more by hand.
@@ -530,6 +564,14 @@ proptest! {
     /// The same with memory reserved and limited.
     #[test]
     fn every_decision_is_lawful_where_memory_counts(scenario in scenario_that_counts_memory()) {
+        let history = run(&scenario);
+        prop_assert!(history.is_ok(), "{}", history.unwrap_err());
+        prop_assert_eq!(&history, &run(&scenario));
+    }
+
+    /// The same with a budget for what priority loses.
+    #[test]
+    fn every_decision_is_lawful_where_priority_has_a_budget(scenario in scenario_of_priorities()) {
         let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
         prop_assert_eq!(&history, &run(&scenario));

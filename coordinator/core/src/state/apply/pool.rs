@@ -130,6 +130,7 @@ impl State {
         for step in &promised {
             self.stored.nominations.remove(step);
         }
+        self.stored.lost_work.remove(name);
         self.index.remove_pool(name);
         Ok(())
     }

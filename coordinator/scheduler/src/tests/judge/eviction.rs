@@ -13,6 +13,7 @@ const HOUR: u64 = 60 * MINUTE;
 impl Judge {
     /// A run that is stopped by priority remembers that, at most eight times.
     pub(in crate::tests) fn evict(&mut self, id: &AttemptId) {
+        self.lose(id);
         let now = self.now;
         let run = self.runs.get_mut(id).expect("what is evicted runs");
         run.ask.evictions.push(now);
@@ -51,7 +52,8 @@ impl Judge {
             0 => 0,
             k => ((10 * MINUTE) << k).min(8 * HOUR),
         };
-        !self.pools[pool].no_priority_preemption && self.now >= run.start_time + spare
+        let is_spared = self.now < run.start_time + spare;
+        !self.pools[pool].no_priority_preemption && !is_spared && self.budget_covers(pool, run)
     }
 
     pub(super) fn evictions_are_those_by_priority(
@@ -68,6 +70,7 @@ impl Judge {
             let other = run.ask.subject != ask.subject && !run.backfill.contains(step);
             other && !frozen.contains(*id) && self.takes_by_priority(pool, ask)
         };
+        self.evicted_fit_the_budget(pool, evicted)?;
         let expected: BTreeSet<AttemptId> = victims.iter().filter(counts).cloned().collect();
         rule(
             "evictions_are_those_by_priority",

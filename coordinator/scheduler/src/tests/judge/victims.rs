@@ -85,6 +85,7 @@ impl Judge {
         self.own_gpus_are_not_promised(preemption)?;
         self.every_victim_is_needed(preemption)?;
         self.every_victim_has_a_ground(preemption)?;
+        self.victims_fit_the_budget(preemption)?;
         self.no_start_is_taken_back_at_once(preemption)?;
         self.stability(preemption)
     }
@@ -352,7 +353,7 @@ impl Judge {
     }
 
     /// "GPU-seconds, or core-seconds where no GPU is held, since its start."
-    fn work_lost(&self, run: &JudgedRun) -> u64 {
+    pub(super) fn work_lost(&self, run: &JudgedRun) -> u64 {
         let units = match run.ask.each[GPU] {
             0 => run.ask.each[MCPU] / 1000,
             gpus => gpus,
@@ -695,7 +696,9 @@ impl Judge {
                     let back = borrows
                         && (self.order_leads_to_what_is_taken_back(preemption, &ids)
                             || self.set_by_order_is_taken_back(preemption, &ids));
-                    !back && !self.own_leave_no_ground(preemption, &ids)
+                    !back
+                        && !self.own_leave_no_ground(preemption, &ids)
+                        && !self.order_may_exceed_the_budget(preemption, &ids)
                 };
                 if self.is_lawful(preemption).is_ok() && reached() {
                     return Some((hosts, victims));
