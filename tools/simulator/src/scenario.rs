@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::amount::table;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::ResourceTable;
+use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
 
@@ -57,12 +58,20 @@ pub struct PoolPut {
     /// Seconds after its start for which a run is protected from preemption by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: u64,
+    /// Whether and how far runs are preempted by priority.
+    #[serde(default = "unlimited")]
+    pub priority_preemption: PriorityPreemption,
     /// Order of subjects of equal priority by what they borrowed.
     #[serde(default)]
     pub fair_share: Option<FairSharePut>,
     /// Whether the users of a subject share fairly too.
     #[serde(default)]
     pub fair_users: bool,
+}
+
+/// Scenarios that say nothing go by the rules of pools alone.
+fn unlimited() -> PriorityPreemption {
+    PriorityPreemption::Unlimited
 }
 
 /// Fair share of a pool.

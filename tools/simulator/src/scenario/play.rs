@@ -137,6 +137,7 @@ impl ScenarioRun {
                 half_life: it.half_life,
             }),
             fair_users: pool.fair_users,
+            priority_preemption: pool.priority_preemption,
             ..PoolTerms::default()
         };
         self.simulation.put_pool(&pool.name, terms);

@@ -26,6 +26,12 @@ fn fair_share_goes_by_what_was_borrowed() {
     assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
 }
 
+#[test]
+fn what_priority_loses_stays_within_a_budget() {
+    let text = include_str!("../../../../tests/scenarios/priority.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
 fn assert_all_are_decided_as_written(cases: &[Case]) {
     let wrong = cases.iter().map(|case| (&case.id, differs(case)));
     let wrong: Vec<String> = wrong
