@@ -170,6 +170,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
             retries: 0,
             free_preemptions: true,
             on_preempt: OnPreempt::Requeue,
+            time_limit: None,
         };
         simulation.submit(job).unwrap().unwrap();
         simulation.settle();

@@ -158,6 +158,10 @@ fn promised(lines: &mut Lines, promise: &NominationView) {
         false => "preemptible steps may be started around it meanwhile",
     };
     lines.put(2, format!("nominated for {}: {how}", nodes.join(", ")));
+    if let Some(by) = promise.starts_by {
+        let by = rounded(by);
+        lines.put(3, format!("starts by {by} at the latest, by time limits"));
+    }
     for run in &promise.awaits {
         lines.put(3, format!("waits for {}", awaited(run)));
     }

@@ -139,6 +139,10 @@ pub struct NominationView {
     pub nodes: Vec<String>,
     /// Whether the hosts are kept for the step alone; if not, preemptible steps may be backfilled on them.
     pub firm: bool,
+    /// Time at which the step starts at the latest: the time limits of these runs have ended then. Absent if that is not
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_by: Option<Timestamp>,
     /// Runs that must end before the step can start.
     pub awaits: Vec<AwaitedRunView>,
 }

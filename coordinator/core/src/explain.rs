@@ -129,7 +129,11 @@ pub(crate) fn wait_for(
                 .map_or(Unschedulable::Gone, |it| idle(ctx, it)),
             closed: closed(),
         },
-        BlockReason::BehindHead { behind } => Wait::Turn { pool, behind },
+        BlockReason::BehindHead { behind, starts_by } => Wait::Turn {
+            pool,
+            behind,
+            starts_by,
+        },
         BlockReason::PoolFull { key, free } => Wait::Pool {
             pool,
             key: String::from(key),

@@ -10,7 +10,7 @@ use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::NodeState;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 
 use crate::Cause;
 use crate::rejection::{ForbiddingHosts, Rejection, Shortage};
@@ -108,6 +108,8 @@ pub enum Wait {
     Turn {
         pool: PoolName,
         behind: StepId,
+        /// Time at which that one starts at the latest, if known: what ends before may start now.
+        starts_by: Option<Time>,
     },
     /// Too little of a declared key is free.
     Pool {

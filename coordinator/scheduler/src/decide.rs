@@ -22,7 +22,6 @@ use crate::model::queue_order;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::ends::AwaitedEnds;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
 /// One scheduling decision.
@@ -134,9 +133,11 @@ impl Scheduler {
         if allowed && in_pool.fits_on(&nomination.hosts, &reserved.firm) {
             let passed = reserved
                 .soft
-                .filter(|_| in_pool.request.preemptible)
+                .as_ref()
+                .filter(|_| in_pool.request.preemptible && !reserved.allows_short_run())
                 .filter(|(_, reservations)| !in_pool.fits_on(&nomination.hosts, reservations));
-            let mut backfill: BTreeSet<StepId> = passed.map(|(head, _)| head).into_iter().collect();
+            let mut backfill: BTreeSet<StepId> =
+                passed.map(|(head, _)| head.clone()).into_iter().collect();
             backfill.extend(in_pool.limited_request_ahead());
             return Some(Decision::Grant {
                 step: step.clone(),
@@ -268,7 +269,7 @@ impl Scheduler {
             })
     }
 
-    /// Nominates a head for which no preemption helps; `None` if it has a nomination that awaits as little.
+    /// Nominates a head for which no preemption helps; `None` if it has a nomination that is as good.
     fn await_ends(
         &self,
         name: &PoolName,
@@ -277,21 +278,7 @@ impl Scheduler {
         existing: Option<&Nomination>,
     ) -> Option<Decision> {
         let in_pool = RequestInPool::new(self, pool, request)?;
-        let reservations = in_pool.reserved_in_full();
-        let less_than = existing.map(|existing| {
-            let in_pool = in_pool.on_platform(existing.platform.as_ref());
-            ends::awaited_resources(in_pool, &reservations, &existing.hosts, &existing.awaits)
-        });
-        let mut least: Option<(AwaitedEnds, Option<&PlatformName>)> = None;
-        for in_pool in in_pool.each_platform() {
-            let less_than = least
-                .as_ref()
-                .map_or(less_than, |(ends, _)| Some(ends.units));
-            if let Some(ends) = ends::await_ends(in_pool, &reservations, less_than) {
-                least = Some((ends, in_pool.platform));
-            }
-        }
-        let (ends, platform) = least?;
+        let (ends, platform) = ends::await_ends(in_pool, existing)?;
         Some(Decision::Nominate {
             step: request.step.clone(),
             nomination: Nomination {

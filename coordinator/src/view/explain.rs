@@ -104,6 +104,7 @@ fn promise(promised: NominationDetails<'_>) -> NominationView {
     NominationView {
         nodes: promised.hosts.iter().map(ToString::to_string).collect(),
         firm: promised.firm,
+        starts_by: promised.starts_by.map(timestamp),
         awaits: promised.awaits.iter().map(awaited).collect(),
     }
 }

@@ -48,6 +48,8 @@ pub struct NominationDetails<'a> {
     pub hosts: &'a [NodeName],
     /// Whether the hosts are held for it alone; otherwise others may backfill.
     pub firm: bool,
+    /// Time at which the step starts at the latest, by the time limits of these runs; `None` if that is not known.
+    pub starts_by: Option<Time>,
     /// The runs that must end first.
     pub awaits: Vec<AwaitedRun<'a>>,
 }

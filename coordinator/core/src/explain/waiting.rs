@@ -48,6 +48,7 @@ fn promised<'a>(ctx: &'a Context, step: &StepId, pool: &PoolName) -> Option<Nomi
     Some(NominationDetails {
         hosts: &nomination.hosts,
         firm: nomination.is_firm(),
+        starts_by: ctx.state().scheduler().latest_start(&nomination.awaits),
         awaits: nomination
             .awaits
             .iter()

@@ -123,6 +123,9 @@ pub struct Attempt {
     /// The suspension, from the order to freeze until the attempt is resumed.
     #[serde(default)]
     pub suspension: Option<Suspension>,
+    /// Whether it was, or may have been, frozen at any time. Time frozen does not count against its time limit.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub was_frozen: bool,
     /// The reason why it could not be frozen or resumed, if so.
     #[serde(default)]
     pub not_suspended: Option<SuspendFailure>,

@@ -252,6 +252,7 @@ impl State {
             port,
             broken_by: None,
             suspension: None,
+            was_frozen: false,
             not_suspended: None,
             parts: placements.iter().map(Part::new).collect(),
         };

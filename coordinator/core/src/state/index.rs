@@ -219,7 +219,10 @@ impl Index {
         if holding.is_empty() {
             return;
         }
-        let request = request(step);
+        let mut request = request(step);
+        if attempt.was_frozen {
+            request.time_limit = None;
+        }
         let suspension = attempt.suspension.as_ref();
         let frozen = suspension.and_then(|it| match it.phase {
             SuspensionPhase::Suspending => Some(FreezeState::freezing(&request, it.moved_mb)),

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::amount::ResourceKey;
+use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::priority_preemption::PriorityPreemption;
@@ -322,7 +323,11 @@ fn what_runs_around_a_head_knows_that_it_may_be_taken_back() {
     let mut harness = harness(terms(1, &[], &[]), terms(1, &[], &[]));
     harness.submit("runs", of("a", 2)).unwrap();
     harness.submit("head", of("a", 4)).unwrap();
-    harness.submit("around", of("a", 1)).unwrap();
+    let unlimited = StepSpec {
+        timeout: None,
+        ..of("a", 1)
+    };
+    harness.submit("around", unlimited).unwrap();
     let backfill = explained(&harness, "around").holding.unwrap();
     assert!(backfill.is_exposed());
     let sentences = exposure("around", &harness);
@@ -459,6 +464,51 @@ fn a_spent_budget_protects_from_priority_and_both_sides_say_what_is_left() {
     assert_eq!(harness.state("old"), StepState::Running);
     pass(&mut harness, 20);
     assert_eq!(harness.state("old"), StepState::Stopping);
+}
+
+#[test]
+fn a_time_limit_lets_a_step_past_the_head_and_all_say_until_when() {
+    let mut harness = harness(terms(1, &[("gpu", 3)], &[]), terms(0, &[("gpu", 1)], &[]));
+    harness.put_policy("default", "c", terms(0, &[], &[]));
+    let terms_of_pool = PoolSpec {
+        min_runtime: Span::from_secs(10_000),
+        ..PoolSpec::default()
+    };
+    harness.apply(vec![Desired::Pool {
+        pool: PoolName::new("default").unwrap(),
+        terms: alloc::boxed::Box::new(DesiredPool::from(terms_of_pool)),
+    }]);
+    let limited = |mut spec: StepSpec, secs| {
+        spec.timeout = Some(Span::from_secs(secs));
+        spec.grace = Span::from_secs(30);
+        spec
+    };
+    for (id, gpus) in [("long", 2), ("other", 1)] {
+        harness.submit(id, limited(of("c", gpus), 3600)).unwrap();
+        harness.run(&alloc::format!("{id}.1"));
+    }
+    let starts_by = harness.now + Span::from_secs(3630);
+    harness.submit("head", of("a", 3)).unwrap();
+    harness
+        .submit("late", limited(firm(of("b", 1)), 3601))
+        .unwrap();
+    let said = pool(&harness, "late").reason.to_reason().message;
+    let until = alloc::format!("until {} at the latest", timestamp(starts_by));
+    assert!(said.contains(&until), "{said}");
+    let promised = pool(&harness, "head").promised.expect("it is the head");
+    assert_eq!(promised.starts_by, Some(starts_by));
+    harness
+        .submit("short", limited(firm(of("b", 1)), 3600))
+        .unwrap();
+    assert_eq!(harness.state("short"), StepState::Allocated);
+    assert!(
+        explained(&harness, "short")
+            .holding
+            .unwrap()
+            .exposure
+            .backfill
+            .is_empty()
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopReason, ToNode};
 
@@ -118,7 +119,11 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
         (&detail["asked"], &detail["free"]),
         (&Detail::from(2), &Detail::from(1))
     );
-    harness.submit("around", spec(1, 1000)).unwrap();
+    let unlimited = StepSpec {
+        timeout: None,
+        ..spec(1, 1000)
+    };
+    harness.submit("around", unlimited).unwrap();
     assert_eq!(harness.state("around"), StepState::Allocated);
     harness.run("around.1");
     let effects = harness.status("n", "running.1", released(Exit::Code(0)));
@@ -153,8 +158,11 @@ fn what_could_not_be_made_to_give_way_waits_for_the_head() {
         ..PolicySpec::default()
     };
     harness.put_policy("default", "s", reserved);
-    let mut firm = spec(1, 1000);
-    firm.preemptible = false;
+    let firm = StepSpec {
+        preemptible: false,
+        timeout: None,
+        ..spec(1, 1000)
+    };
     harness.submit("running", firm.clone()).unwrap();
     harness.submit("head", spec(2, 1000)).unwrap();
     harness.submit("behind", firm).unwrap();

@@ -7,12 +7,13 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use sluice_common::amount::STEP_RUN;
+use sluice_common::api::timestamp;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::Reason;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 
 use super::{quoted, shortened};
 use crate::rejection::{ForbiddingHosts, Shortage};
@@ -60,9 +61,11 @@ impl Wait {
                 let message = no_open_host(pool, wanted, nearest, why);
                 in_pool(pool, with_closed(message, closed)).with("node", nearest.as_str())
             }
-            Wait::Turn { pool, behind } => {
-                in_pool(pool, turn(pool, behind)).with("behind", behind.as_str())
-            }
+            Wait::Turn {
+                pool,
+                behind,
+                starts_by,
+            } => in_pool(pool, turn(pool, behind, *starts_by)).with("behind", behind.as_str()),
             Wait::Pool {
                 pool,
                 key,
@@ -172,8 +175,16 @@ fn no_open_host(
     )
 }
 
-fn turn(pool: &PoolName, behind: &StepId) -> String {
-    format!("`{behind}` is ahead of it in pool `{pool}` and waits for the same resources")
+fn turn(pool: &PoolName, behind: &StepId, starts_by: Option<Time>) -> String {
+    let message =
+        format!("`{behind}` is ahead of it in pool `{pool}` and waits for the same resources");
+    match starts_by {
+        Some(by) => format!(
+            "{message}, until {} at the latest: a step whose time limit ends before that may start now",
+            timestamp(by)
+        ),
+        None => message,
+    }
 }
 
 fn hosts(

@@ -106,6 +106,7 @@ fn request() -> Request {
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
         avoided_hosts: BTreeSet::new(),
+        time_limit: None,
         evictions: Vec::new(),
         suspends: false,
         resumes: None,

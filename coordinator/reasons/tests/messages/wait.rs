@@ -2,7 +2,7 @@
 
 use sluice_common::inventory::Capability;
 use sluice_common::state::NodeState;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_reasons::rejection::{ForbiddingHosts, Shortage};
 use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
 use sluice_reasons::{Cause, Rejection, Wait};
@@ -105,10 +105,17 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
             });
             waits.collect()
         }
-        Some(Wait::NoOpenHost { .. }) => vec![Wait::Turn {
-            pool: pool(),
-            behind: name("train-7"),
-        }],
+        Some(Wait::NoOpenHost { .. }) => {
+            let turn = |starts_by| Wait::Turn {
+                pool: pool(),
+                behind: name("train-7"),
+                starts_by,
+            };
+            vec![
+                turn(None),
+                turn(Some(Time::from_unix_millis(1_700_000_000_000))),
+            ]
+        }
         Some(Wait::Turn { .. }) => vec![Wait::Pool {
             pool: pool(),
             key: "licences".to_owned(),

@@ -3,6 +3,7 @@
 
 use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::time::Time;
 
 use crate::model::reservations::Reservations;
 use crate::model::scheduler::Scheduler;
@@ -42,7 +43,11 @@ pub enum BlockReason<'a> {
         nearest: &'a NodeName,
     },
     /// A request ahead of it is nominated on what it needs.
-    BehindHead { behind: StepId },
+    BehindHead {
+        behind: StepId,
+        /// Time at which that one starts at the latest, if known: what ends before may start now.
+        starts_by: Option<Time>,
+    },
     /// Too little of a declared resource is free.
     PoolFull { key: &'a str, free: u64 },
     /// Too little is free on the hosts that it may run on.
@@ -135,8 +140,11 @@ impl<'a> RequestInPool<'a> {
             let mut platforms_of = self.each_platform();
             platforms_of.any(|platform| platform.best_hosts(&reserved.firm).is_some())
         }) {
-            let behind = behind.clone();
-            return Some(BlockReason::BehindHead { behind });
+            let nomination = self.scheduler.nomination(behind);
+            return Some(BlockReason::BehindHead {
+                behind: behind.clone(),
+                starts_by: nomination.and_then(|it| self.scheduler.latest_start(&it.awaits)),
+            });
         }
         let mut demand = self.request.demand.iter();
         let short = demand.find_map(|(key, asked)| {

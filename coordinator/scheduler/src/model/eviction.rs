@@ -21,11 +21,12 @@ const UNIT: Span = Span::from_secs(10 * 60);
 /// Longest protection after an eviction.
 const LONGEST: Span = Span::from_secs(8 * 60 * 60);
 
-/// When a run started, and until when it is protected from priority.
+/// When a run started, until when it is protected from priority, and when it ends at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StartTimes {
+pub(crate) struct RunTimes {
     pub(crate) start: Time,
     pub(crate) protected_until: Option<Time>,
+    pub(crate) latest_end: Option<Time>,
 }
 
 /// Adds an eviction to those that a step remembers.
@@ -41,12 +42,12 @@ impl Scheduler {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
         };
-        let before = run.start_times();
+        let before = run.times();
         remember_eviction(&mut run.request.evictions, at);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             pool.spend_budget(run, at);
-            pool.unindex_start(attempt, before);
-            pool.index_start(attempt, run.start_times());
+            pool.unindex_times(attempt, before);
+            pool.index_times(attempt, run.times());
         }
     }
 }
@@ -75,13 +76,14 @@ impl Run {
         u32::try_from(recent.take(MAX_EVICTIONS).count()).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn start_times(&self) -> StartTimes {
+    pub(crate) fn times(&self) -> RunTimes {
         let start = self.start_time();
         let evictions = self.evictions();
         let span = Span::from_millis(UNIT.millis() << evictions).min(LONGEST);
-        StartTimes {
+        RunTimes {
             start,
             protected_until: (evictions > 0).then(|| start + span),
+            latest_end: self.latest_end(),
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct Pool {
     named: BTreeMap<ResourceKey, usize>,
     /// Runs by start time.
     pub(crate) by_start: BTreeMap<Time, BTreeSet<AttemptId>>,
+    /// Runs with a latest end, by that.
+    pub(crate) by_end: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// Runs that are protected from priority because it stopped their steps before, by the end of that.
     pub(crate) evicted: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// Work lost by priority, as far as it counts against the budget for that.
@@ -428,7 +430,7 @@ impl Pool {
         self.used.add(run.demand());
         self.demand_profile.add(run.each(), request.hosts);
         self.account_mut(&request.subject).charge(attempt, run);
-        self.index_start(attempt, run.start_times());
+        self.index_times(attempt, run.times());
         if run.is_releasing() {
             self.releasing.insert(attempt.clone());
         }
@@ -443,7 +445,7 @@ impl Pool {
     /// Returns the resources of a run that has released everything.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.releasing.remove(attempt);
-        self.unindex_start(attempt, run.start_times());
+        self.unindex_times(attempt, run.times());
         self.used.subtract(run.demand());
         self.demand_profile.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {

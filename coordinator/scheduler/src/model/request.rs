@@ -44,6 +44,9 @@ pub struct Request {
     pub guards: BTreeMap<PoolName, Guard>,
     /// Hosts that it takes only if no other fits: their prolog failed for it before.
     pub avoided_hosts: BTreeSet<NodeName>,
+    /// Longest time from its start to its end: the time limit of the step and the grace period after it. `None` is
+    /// unlimited.
+    pub time_limit: Option<Span>,
     /// Times at which the step was stopped by priority, oldest first; at most [`crate::MAX_EVICTIONS`].
     pub evictions: Vec<Time>,
     /// Whether it prefers to be frozen rather than stopped when preempted.
@@ -110,6 +113,7 @@ pub(crate) struct RequestClass {
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
+    time_limit: Option<Span>,
     /// User, if the pool shares fairly among users.
     user: Option<UserName>,
     /// A frozen run is alike to itself only.
@@ -134,6 +138,7 @@ impl Request {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            time_limit: spec.timeout.map(|timeout| timeout + spec.grace),
             evictions: Vec::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
@@ -176,6 +181,7 @@ impl Request {
             excluded_pools: self.excluded_pools.clone(),
             guards: self.guards.clone(),
             priority: self.priority,
+            time_limit: self.time_limit,
             user: self.user.clone().filter(|_| by_user),
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
@@ -208,6 +214,12 @@ impl Run {
     pub(crate) fn start_time(&self) -> Time {
         self.started.unwrap_or(self.granted)
     }
+
+    /// Time at which it ends at the latest; `None` if nothing bounds it.
+    pub fn latest_end(&self) -> Option<Time> {
+        let limit = self.request.time_limit?;
+        Some(self.start_time() + limit)
+    }
 }
 
 /// Resources by host.
@@ -238,6 +250,7 @@ mod tests {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            time_limit: None,
             evictions: Vec::new(),
             suspends: false,
             resumes: None,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
+use sluice_common::time::Time;
 
 use crate::model::frozen::{GpuUuids, Resumption};
 use crate::model::host::{self, GpusByKind, Host, PlatformSet};
@@ -264,6 +265,14 @@ impl Scheduler {
     pub(crate) fn awaits_only_releasing(&self, nomination: &Nomination) -> bool {
         let mut awaited = nomination.awaits.iter().filter_map(|id| self.run(id));
         !nomination.awaits.is_empty() && awaited.all(Run::is_releasing)
+    }
+
+    /// Time at which a request that awaits these runs starts at the latest, by their time limits. `None` if there are none,
+    /// or if nothing bounds one of them or it should have ended by now.
+    pub fn latest_start(&self, awaits: &BTreeSet<AttemptId>) -> Option<Time> {
+        let runs = awaits.iter().filter_map(|id| self.run(id));
+        let ends = runs.map(|run| run.latest_end().filter(|end| *end > self.clock));
+        ends.collect::<Option<Vec<Time>>>()?.into_iter().max()
     }
 
     /// Reservations on a host for requests other than `step`: all of them, and the firm ones, which backfill may not

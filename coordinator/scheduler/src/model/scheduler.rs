@@ -287,11 +287,11 @@ impl Scheduler {
         let Some(run) = self.runs.get_mut(attempt) else {
             return;
         };
-        let before = run.start_times();
+        let before = run.times();
         run.started.get_or_insert(at);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.unindex_start(attempt, before);
-            pool.index_start(attempt, run.start_times());
+            pool.unindex_times(attempt, before);
+            pool.index_times(attempt, run.times());
         }
     }
 

@@ -169,7 +169,7 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// The free hosts on which the request would start now, if its own policy allows it, and the head that it would
-    /// go past.
+    /// go past and give way to.
     fn find_hosts(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
         if !self.is_allowed(&Amounts::new()) {
             return None;
@@ -178,12 +178,14 @@ impl<'a> RequestInPool<'a> {
         if let Some(hosts) = self.best_hosts(reserved.all()) {
             return Some((hosts, BTreeSet::new()));
         }
-        let (head, _) = reserved
-            .soft
-            .as_ref()
-            .filter(|_| reserved.allows_backfill(self.request))?;
+        let (head, _) = reserved.soft.as_ref()?;
+        let passed = match reserved.allows_short_run() {
+            true => BTreeSet::new(),
+            false if reserved.allows_backfill(self.request) => BTreeSet::from([head.clone()]),
+            false => return None,
+        };
         let hosts = self.best_hosts(&reserved.firm)?;
-        Some((hosts, BTreeSet::from([head.clone()])))
+        Some((hosts, passed))
     }
 
     /// The first request of its own subject ahead of it that waits for the subject's limit. A preemptible request

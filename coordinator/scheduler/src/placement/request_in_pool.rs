@@ -167,9 +167,17 @@ impl<'a> RequestInPool<'a> {
         });
         let head = soft.as_ref();
         let head = head.and_then(|(step, _)| self.scheduler.nomination(step));
+        let limit = self
+            .request
+            .time_limit
+            .filter(|_| self.request.resumes.is_none());
+        let head_starts = head.and_then(|head| self.scheduler.latest_start(&head.awaits));
         ReservedForOthers {
             awaits_only_releasing: head
                 .is_some_and(|promise| self.scheduler.awaits_only_releasing(promise)),
+            ends_before_head: limit
+                .zip(head_starts)
+                .is_some_and(|(limit, start)| self.scheduler.clock + limit <= start),
             firm,
             soft,
         }
@@ -274,9 +282,17 @@ pub(crate) struct ReservedForOthers {
     pub(crate) soft: Option<(StepId, Reservations)>,
     /// Whether all that the head waits for is being released.
     awaits_only_releasing: bool,
+    /// Whether the request, started now, ends before the head starts at the latest.
+    ends_before_head: bool,
 }
 
 impl ReservedForOthers {
+    /// Whether a request may use what is kept for the head without giving it back: time limits say that it ends before the
+    /// head starts.
+    pub(crate) fn allows_short_run(&self) -> bool {
+        self.ends_before_head && !self.awaits_only_releasing
+    }
+
     /// Whether a request may be granted as backfill: if it is preemptible, and the head is not about to start.
     /// Otherwise it would be preempted at once while the head waits.
     pub(crate) fn allows_backfill(&self, request: &Request) -> bool {

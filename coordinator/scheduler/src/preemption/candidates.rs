@@ -276,7 +276,7 @@ fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protecte
     if pool.terms().priority_preemption == PriorityPreemption::Off {
         return Some(Protected::PriorityOff);
     }
-    let evicted = run.start_times().protected_until;
+    let evicted = run.times().protected_until;
     let evicted = evicted.filter(|until| now < *until).map(Protected::Evicted);
     let budget = || pool.beyond_budget(run, now).map(Protected::Budget);
     evicted.or_else(budget)

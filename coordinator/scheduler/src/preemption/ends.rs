@@ -1,25 +1,27 @@
-//! Finds where the head of a pool waits if preemption does not help: the hosts on which the fewest resources have to
-//! come free before it fits, GPUs first. The awaited runs end by themselves, so whether they are preemptible does not
-//! matter. Nor does their age: run times are heavy-tailed, so a run that has lasted long is not about to end.
+//! Finds where the head of a pool waits if preemption does not help. The awaited runs end by themselves, so whether they
+//! are preemptible does not matter.
+//!
+//! | | finds |
+//! |---|---|
+//! | `fewest` | the hosts on which the fewest resources have to come free |
+//! | `earliest` | the hosts on which the request starts first by the time limits of the runs there |
+
+mod earliest;
+mod fewest;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cell::OnceCell;
-use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Time;
 
+use crate::model::host::PlatformFilter;
+use crate::model::nomination::Nomination;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::what_if::{Shortage, WhatIf};
-
-/// Number of missing GPUs on a host up to which the smallest set of runs is found exactly.
-const EXACT_GPUS: usize = 64;
-/// Number of hosts that are compared at most, which bounds what one decision costs in a large pool.
-const LOOK: usize = 128;
 
 /// Hosts, and the runs whose end there lets a request start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) struct AwaitedEnds {
     pub(crate) hosts: Vec<NodeName>,
     pub(crate) awaits: BTreeSet<AttemptId>,
     pub(crate) units: AwaitedResources,
+    /// Time at which the last of these runs ends at the latest, if that is known.
+    pub(crate) end: Option<Time>,
 }
 
 /// The resources that a request is short of and that runs hold: on its hosts, then in its pool.
@@ -54,44 +58,65 @@ impl AwaitedResources {
 }
 
 type Named<'a> = (&'a AttemptId, &'a Run);
+type EndsOnPlatform<'a> = (AwaitedEnds, PlatformFilter<'a>);
 
-/// Chooses the hosts on which a request should wait, beyond `reservations`; `None` if no schedulable host could hold
-/// it even when empty, or if everywhere at least `less_than` has to come free.
-pub(crate) fn await_ends(
-    in_pool: RequestInPool<'_>,
-    reservations: &Reservations,
-    less_than: Option<AwaitedResources>,
-) -> Option<AwaitedEnds> {
-    let search = Search {
-        in_pool,
-        of_pool: OnceCell::new(),
-    };
-    if less_than.is_some_and(|most| search.at_least() >= most.main()) {
-        return None;
+/// Chooses the hosts, on one of the platforms of a request, on which it should wait, and the runs that it awaits there.
+/// `None` if no schedulable host could hold it even when empty, or if its present nomination is as good: one with a latest
+/// start moves only to an earlier one, another one only to where fewer resources have to come free. Otherwise requests
+/// that are let past it by their time limits could drive it from place to place.
+pub(crate) fn await_ends<'a>(
+    in_pool: RequestInPool<'a>,
+    present: Option<&'a Nomination>,
+) -> Option<EndsOnPlatform<'a>> {
+    let reservations = in_pool.reserved_in_full();
+    let starts_by = present.and_then(|it| in_pool.scheduler.latest_start(&it.awaits));
+    if starts_by.is_some() {
+        return earliest(in_pool, &reservations, starts_by);
     }
-    let mut what_if = WhatIf::new(in_pool, reservations);
-    let (mut hosts, mut awaits) = (Vec::new(), BTreeSet::new());
-    while hosts.len() < in_pool.request.hosts as usize {
-        let next = search.nearest_host(&what_if, &hosts)?;
-        for (id, run) in next.runs {
-            what_if.remove(id, run);
-            awaits.insert(id.clone());
-        }
-        hosts.push(next.host);
-    }
-    let units = awaited_resources(in_pool, reservations, &hosts, &awaits);
-    less_than
-        .is_none_or(|most| units < most)
-        .then_some(AwaitedEnds {
-            hosts,
-            awaits,
-            units,
-        })
+    let less_than = present.map(|present| {
+        let in_pool = in_pool.on_platform(present.platform.as_ref());
+        awaited_resources(in_pool, &reservations, &present.hosts, &present.awaits)
+    });
+    let (fewest, platform) = fewest(in_pool, &reservations, less_than)?;
+    let earliest = earliest(in_pool, &reservations, None);
+    // Runs without limits are awaited only if they hold fewer resources.
+    let earliest = earliest.filter(|(it, _)| fewest.end.is_some() || it.units <= fewest.units);
+    Some(earliest.unwrap_or((fewest, platform)))
 }
 
-/// The resources that runs must free before a request starts on `hosts`. Two places are compared by this number alone,
-/// so a nomination that moves always awaits less than before.
-pub(crate) fn awaited_resources(
+fn fewest<'a>(
+    in_pool: RequestInPool<'a>,
+    reservations: &Reservations,
+    less_than: Option<AwaitedResources>,
+) -> Option<EndsOnPlatform<'a>> {
+    let mut fewest: Option<EndsOnPlatform<'a>> = None;
+    for in_pool in in_pool.each_platform() {
+        let known = fewest.as_ref();
+        let less_than = known.map_or(less_than, |(ends, _)| Some(ends.units));
+        if let Some(ends) = fewest::await_fewest(in_pool, reservations, less_than) {
+            fewest = Some((ends, in_pool.platform));
+        }
+    }
+    fewest
+}
+
+fn earliest<'a>(
+    in_pool: RequestInPool<'a>,
+    reservations: &Reservations,
+    before: Option<Time>,
+) -> Option<EndsOnPlatform<'a>> {
+    if in_pool.pool.by_end.is_empty() {
+        return None;
+    }
+    let found = in_pool.each_platform().filter_map(|in_pool| {
+        let ends = earliest::await_earliest(in_pool, reservations, before)?;
+        Some((ends, in_pool.platform))
+    });
+    found.min_by_key(|(ends, _)| (ends.end, ends.units))
+}
+
+/// The resources that runs must free before a request starts on `hosts`.
+fn awaited_resources(
     in_pool: RequestInPool<'_>,
     reservations: &Reservations,
     hosts: &[NodeName],
@@ -124,199 +149,4 @@ fn units_of<'a>(
         }
     });
     sum.fold(AwaitedResources::default(), AwaitedResources::plus)
-}
-
-/// A host, and the runs that have to end before a request fits there.
-struct HostEnds<'a> {
-    units: AwaitedResources,
-    host: NodeName,
-    runs: Vec<Named<'a>>,
-}
-
-impl HostEnds<'_> {
-    /// The least is best: few resources, then few runs, then young ones.
-    fn order(&self) -> (AwaitedResources, usize, Reverse<Option<Time>>, &NodeName) {
-        let start_times = self.runs.iter().map(|(_, run)| run.start_time());
-        (
-            self.units,
-            self.runs.len(),
-            Reverse(start_times.min()),
-            &self.host,
-        )
-    }
-}
-
-struct Search<'a> {
-    in_pool: RequestInPool<'a>,
-    /// Runs of the pool, the youngest first; looked up if a declared resource of the pool is short.
-    of_pool: OnceCell<Vec<Named<'a>>>,
-}
-
-impl<'a> Search<'a> {
-    /// Schedulable hosts that are large enough, with the GPUs and cores that are missing there at least, the fewest
-    /// first.
-    fn hosts(&self) -> impl Iterator<Item = (&'a NodeName, Main)> {
-        let Self { in_pool, .. } = self;
-        let hosts = in_pool.host_index().by_free.largest_first();
-        let large = hosts.filter(|(node, _)| in_pool.could_hold(core::slice::from_ref(*node)));
-        large.map(|(node, free)| {
-            let missing = in_pool.request.each.less(free);
-            (node, (missing.gpus(), missing.mcpu()))
-        })
-    }
-
-    /// A lower bound of what has to come free on as many hosts as the request needs.
-    fn at_least(&self) -> Main {
-        let hosts = self.hosts().take(self.in_pool.request.hosts as usize);
-        hosts.fold((0, 0), |sum, (_, missing)| {
-            let gpus = missing.0.saturating_add(sum.0);
-            (gpus, missing.1.saturating_add(sum.1))
-        })
-    }
-
-    /// The nearest host beside those that are chosen already. Hosts on which little is missing come first, so the search
-    /// ends when no other host could be nearer.
-    fn nearest_host(&self, base: &WhatIf<'a>, chosen: &[NodeName]) -> Option<HostEnds<'a>> {
-        let mut best: Option<HostEnds<'a>> = None;
-        let others = self.hosts().filter(|(node, _)| !chosen.contains(node));
-        for (looked_at, (node, missing)) in others.enumerate() {
-            let is_done = |best: &HostEnds<'_>| missing >= best.units.main() || looked_at >= LOOK;
-            if best.as_ref().is_some_and(is_done) {
-                break;
-            }
-            let with: Vec<NodeName> = chosen.iter().chain([node]).cloned().collect();
-            let Some(near) = self.near(base, node, &with) else {
-                continue;
-            };
-            if best.as_ref().is_none_or(|best| near.order() < best.order()) {
-                best = Some(near);
-            }
-        }
-        best
-    }
-
-    /// The smallest set of runs that must end before the request fits on `hosts`, of which `node` is the last.
-    fn near(&self, base: &WhatIf<'a>, node: &NodeName, hosts: &[NodeName]) -> Option<HostEnds<'a>> {
-        let in_pool = self.in_pool;
-        let shortage = base.shortage(hosts);
-        let here = self.youngest_first(&in_pool.pool.hosts().get(node)?.runs);
-        let exact = smallest_set(in_pool, node, shortage.gpus_on(node), &here);
-        let mut by_size = here;
-        by_size.sort_by_cached_key(|it| units_of(in_pool, &shortage, [*it].into_iter()));
-        let sets = [exact, Some(by_size)].into_iter().flatten();
-        let near = sets.filter_map(|runs| {
-            let runs = self.runs_to_end(base.clone(), hosts, runs)?;
-            let units = units_of(in_pool, &shortage, runs.iter().copied());
-            let host = node.clone();
-            Some(HostEnds { units, host, runs })
-        });
-        near.min_by(|a, b| a.order().cmp(&b.order()))
-    }
-
-    /// Takes runs of `here`, then of the whole pool, until the request fits, and drops those that are not needed, the last
-    /// first.
-    fn runs_to_end(
-        &self,
-        mut what_if: WhatIf<'a>,
-        hosts: &[NodeName],
-        here: Vec<Named<'a>>,
-    ) -> Option<Vec<Named<'a>>> {
-        let mut taken = Vec::new();
-        let mut here = here.into_iter();
-        let mut others = None;
-        loop {
-            let shortage = what_if.shortage(hosts);
-            if shortage.is_none() {
-                break;
-            }
-            let next = here.next().or_else(|| {
-                let others = others.get_or_insert_with(|| self.runs_of_pool().iter().copied());
-                others.next()
-            });
-            let (id, run) = next?;
-            if !what_if.is_removed(id) && shortage.is_helped_by(&what_if, false, id, run) {
-                what_if.remove(id, run);
-                taken.push((id, run));
-            }
-        }
-        drop_unneeded(&mut what_if, hosts, &mut taken);
-        Some(taken)
-    }
-
-    fn runs_of_pool(&self) -> &[Named<'a>] {
-        self.of_pool.get_or_init(|| {
-            let by_start = self.in_pool.pool.by_start.values().rev().flatten();
-            let runs = by_start.filter_map(|id| Some((id, self.in_pool.scheduler.run(id)?)));
-            runs.collect()
-        })
-    }
-
-    fn youngest_first(&self, ids: &'a BTreeSet<AttemptId>) -> Vec<Named<'a>> {
-        let RequestInPool {
-            pool, scheduler, ..
-        } = self.in_pool;
-        // A host may hold runs that another pool granted before the host moved here; they release nothing to this pool.
-        let granted_here = |id: &AttemptId, run: &Run| {
-            let account = pool.account(&run.request.subject);
-            account.is_some_and(|account| account.runs.contains(id))
-        };
-        let runs = ids.iter().filter_map(|id| Some((id, scheduler.run(id)?)));
-        let mut runs: Vec<Named<'a>> = runs.filter(|(id, run)| granted_here(id, run)).collect();
-        runs.sort_unstable_by_key(|(id, run)| (Reverse(run.start_time()), *id));
-        runs
-    }
-}
-
-/// Finds the runs on a host that hold the fewest GPUs of all sets that hold the missing number, and of these sets the one
-/// with the fewest runs; `None` if no GPU is missing, if all runs together hold too few, or if too many are missing.
-fn smallest_set<'a>(
-    in_pool: RequestInPool<'a>,
-    node: &NodeName,
-    missing: u64,
-    runs: &[Named<'a>],
-) -> Option<Vec<Named<'a>>> {
-    let missing = usize::try_from(missing)
-        .ok()
-        .filter(|n| (1..=EXACT_GPUS).contains(n))?;
-    let held = runs
-        .iter()
-        .map(|(id, run)| in_pool.released_for(node, id, run.each()).gpus());
-    let held: Vec<usize> = held
-        .map(|gpus| usize::try_from(gpus).unwrap_or(usize::MAX))
-        .collect();
-    // For each number of GPUs the fewest runs that hold exactly that many, as indexes into `runs`.
-    let most = missing.saturating_add(held.iter().copied().filter(|n| *n <= EXACT_GPUS).max()?);
-    let mut sets: Vec<Option<Vec<usize>>> = Vec::from([Some(Vec::new())]);
-    sets.resize(most, None);
-    for (place, gpus) in held.into_iter().enumerate().filter(|(_, gpus)| *gpus > 0) {
-        for sum in (0..most.saturating_sub(gpus)).rev() {
-            let Some(set) = sets[sum].as_ref().filter(|_| sum < missing) else {
-                continue;
-            };
-            let known = &sets[sum + gpus];
-            if known
-                .as_ref()
-                .is_none_or(|known| set.len() + 1 < known.len())
-            {
-                let with = set.iter().copied().chain([place]).collect();
-                sets[sum + gpus] = Some(with);
-            }
-        }
-    }
-    let best = sets.into_iter().skip(missing).flatten().next()?;
-    Some(best.into_iter().map(|place| runs[place]).collect())
-}
-
-/// Drops runs that need not be awaited, the last first.
-fn drop_unneeded<'a>(what_if: &mut WhatIf<'a>, hosts: &[NodeName], taken: &mut Vec<Named<'a>>) {
-    let mut needed = Vec::new();
-    while let Some((id, run)) = taken.pop() {
-        what_if.restore(id);
-        if !what_if.shortage(hosts).is_none() {
-            what_if.remove(id, run);
-            needed.push((id, run));
-        }
-    }
-    needed.reverse();
-    *taken = needed;
 }

@@ -261,7 +261,7 @@ impl<'a> WhatIf<'a> {
             && self.keys_short_of_limit().is_empty()
     }
 
-    fn missing_on(&self, node: &NodeName) -> HostResources {
+    pub(crate) fn missing_on(&self, node: &NodeName) -> HostResources {
         let counted = self.missing_count_on(node);
         let gone = |id: &AttemptId| self.removed.contains_key(id);
         let taken = self.in_pool.own_gpus_taken(node, &self.reservations, gone);
@@ -287,7 +287,7 @@ impl<'a> WhatIf<'a> {
             .less(free.less(self.reservations.unavailable_on(node, host, platform)))
     }
 
-    fn short_in_pool(&self) -> Vec<&'a str> {
+    pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {
         let RequestInPool { pool, request, .. } = self.in_pool;
         if pool.terms().declared.is_empty() {
             return Vec::new();

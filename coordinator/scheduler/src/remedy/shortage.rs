@@ -75,10 +75,11 @@ impl<'a> RequestInPool<'a> {
     /// Resources that must become free or schedulable for it to fit, on the hosts where that is least.
     pub(crate) fn missing_resources(&self) -> Vec<Change> {
         let reserved = self.reserved_for_others();
-        let reservations = match reserved.allows_backfill(self.request) {
-            true => &reserved.firm,
-            false => reserved.all(),
-        };
+        let reservations =
+            match reserved.allows_backfill(self.request) || reserved.allows_short_run() {
+                true => &reserved.firm,
+                false => reserved.all(),
+            };
         let mut changes: Vec<Change> = self.missing_declared(reservations).collect();
         let known = self.covering(&self.host_index().by_capacity);
         let mut hosts: Vec<HostShortage<'a>> = known

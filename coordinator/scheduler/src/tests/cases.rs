@@ -57,6 +57,7 @@ fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submissio
         preemptible,
         pool: None,
         platforms: Vec::new(),
+        time_limit: None,
     }
 }
 

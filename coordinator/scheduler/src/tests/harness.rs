@@ -91,6 +91,8 @@ pub(super) struct Submission {
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
     pub(super) platforms: Vec<PlatformName>,
+    /// Longest time from its start to its end, in milliseconds.
+    pub(super) time_limit: Option<u64>,
 }
 
 impl SchedulerHarness {
@@ -248,6 +250,7 @@ impl SchedulerHarness {
             frozen_run: None,
             user: submission.user,
             platforms: submission.platforms.clone(),
+            time_limit: submission.time_limit,
             evictions: Vec::new(),
         };
         if self.scheduler.admit(&request(&ask), false).is_err() {
@@ -651,6 +654,7 @@ fn request(ask: &JudgedRequest) -> Request {
         resumes: None,
         platforms: ask.platforms.clone(),
         avoided_hosts: BTreeSet::new(),
+        time_limit: ask.time_limit.map(Span::from_millis),
         evictions: ask
             .evictions
             .iter()

@@ -70,6 +70,8 @@ pub(super) struct JudgedRequest {
     /// The frozen run that it waits to resume.
     pub(super) frozen_run: Option<FrozenRun>,
     pub(super) platforms: Vec<PlatformName>,
+    /// Longest time from its start to its end, in milliseconds.
+    pub(super) time_limit: Option<u64>,
     /// Times at which it was stopped by priority, in milliseconds.
     pub(super) evictions: Vec<u64>,
 }

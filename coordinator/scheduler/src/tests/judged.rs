@@ -35,6 +35,8 @@ struct Scenario {
     rules: PoolRules,
     /// User of each submission, if users share fairly.
     users: Vec<usize>,
+    /// Time limit of each submission, in milliseconds.
+    time_limits: Vec<Option<u64>>,
 }
 
 /// Platform lists, by the numbers of [`platform`].
@@ -215,11 +217,16 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
         prop::bool::weighted(0.5),
         prop::collection::vec(0usize..2, 40),
         prop::option::weighted(0.4, 1u8..8),
+        prop_oneof![
+            3 => Just(Vec::new()),
+            1 => prop::collection::vec(prop::option::of(time_limit()), 40),
+            1 => prop::collection::vec(time_limit().prop_map(Some), 40),
+        ],
     );
     // Drawn last, so that older seeds still make the same scenarios.
     (scenario, platforms, fairness).prop_map(|(scenario, platforms, fairness)| {
         let (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption) = platforms;
-        let (fair_share, fair_users, users, budget) = fairness;
+        let (fair_share, fair_users, users, budget, time_limits) = fairness;
         Scenario {
             kinds,
             requested_platforms,
@@ -232,9 +239,14 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
                 fair_users: fair_share && fair_users,
             },
             users,
+            time_limits,
             ..scenario
         }
     })
+}
+
+fn time_limit() -> impl Strategy<Value = u64> {
+    prop_oneof![1_u64..200, 1_000_u64..6_000_000]
 }
 
 fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
@@ -265,6 +277,7 @@ fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
             both: Vec::new(),
             rules: PoolRules::default(),
             users: Vec::new(),
+            time_limits: Vec::new(),
         })
 }
 
@@ -330,6 +343,7 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             both: Vec::new(),
             rules: PoolRules::default(),
             users: Vec::new(),
+            time_limits: Vec::new(),
         })
 }
 
@@ -432,6 +446,7 @@ fn play(
                     .copied()
                     .map(platform)
                     .collect(),
+                time_limit: scenario.time_limits.get(at % 40).copied().flatten(),
             };
             harness.submit(&submission);
         }

@@ -33,7 +33,7 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
             reserved,
         } => !request.preemptible && used + asked(key) > *reserved,
         BlockReason::NoSchedulableHost { nearest } => !pool.hosts()[*nearest].schedulable,
-        BlockReason::BehindHead { behind } => scheduler.nomination(behind).is_some(),
+        BlockReason::BehindHead { behind, .. } => scheduler.nomination(behind).is_some(),
         BlockReason::PoolFull { key, free } => asked(key) > *free,
         BlockReason::HostsFull { closest } => closest
             .is_none_or(|(_, key, asked, free)| asked > free && request.each.get(key) == asked),

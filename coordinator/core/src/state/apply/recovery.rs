@@ -134,6 +134,7 @@ fn adopted(
             since: at,
             moved_mb: frozen.moved_mb,
         }),
+        was_frozen: frozen.is_some(),
         not_suspended: None,
         parts: warrant.placements.iter().map(part).collect(),
     }

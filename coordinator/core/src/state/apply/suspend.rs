@@ -32,6 +32,7 @@ impl State {
         let from = [None, Some(SuspensionPhase::Resuming)];
         self.change_suspension(id, &from, |attempt| {
             attempt.preempted_by = preempted_by;
+            attempt.was_frozen = true;
             attempt.suspension = Some(Suspension {
                 phase: SuspensionPhase::Suspending,
                 since: at,

@@ -8,7 +8,7 @@ use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::AttemptId;
 use sluice_common::time::{Span, Time};
 
-use crate::model::eviction::StartTimes;
+use crate::model::eviction::RunTimes;
 use crate::model::host::Host;
 use crate::model::pool::Pool;
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -41,17 +41,23 @@ impl Pool {
             || fullest.is_some_and(|(free, _)| *free <= promised)
     }
 
-    pub(crate) fn index_start(&mut self, attempt: &AttemptId, times: StartTimes) {
+    pub(crate) fn index_times(&mut self, attempt: &AttemptId, times: RunTimes) {
         insert(&mut self.by_start, times.start, attempt);
         if let Some(until) = times.protected_until {
             insert(&mut self.evicted, until, attempt);
         }
+        if let Some(end) = times.latest_end {
+            insert(&mut self.by_end, end, attempt);
+        }
     }
 
-    pub(crate) fn unindex_start(&mut self, attempt: &AttemptId, times: StartTimes) {
+    pub(crate) fn unindex_times(&mut self, attempt: &AttemptId, times: RunTimes) {
         remove(&mut self.by_start, times.start, attempt);
         if let Some(until) = times.protected_until {
             remove(&mut self.evicted, until, attempt);
+        }
+        if let Some(end) = times.latest_end {
+            remove(&mut self.by_end, end, attempt);
         }
     }
 

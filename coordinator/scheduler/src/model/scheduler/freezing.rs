@@ -10,9 +10,10 @@ use crate::model::scheduler::Scheduler;
 
 impl Scheduler {
     /// Starts to freeze a run: it will release all but its memory. Until then `room_mb` more memory is held for what
-    /// is moved from its GPUs.
+    /// is moved from its GPUs. Time frozen does not count against a time limit, so its end is no longer known.
     pub fn suspend(&mut self, attempt: &AttemptId, room_mb: u64) {
         if let Some(mut run) = self.detach_run(attempt) {
+            run.request.time_limit = None;
             run.frozen = Some(FreezeState::freezing(&run.request, room_mb));
             self.hold(attempt, run);
         }

@@ -246,10 +246,33 @@ impl Judge {
     ) -> JudgedReservations {
         let head = self.head_before(pool, ask);
         let about_to_start = head.is_some_and(|head| self.is_about_to_start(head));
-        match ask.preemptible && !about_to_start {
+        let is_short = gone.is_empty() && head.is_some_and(|head| self.ends_before(head, ask));
+        match (ask.preemptible || is_short) && !about_to_start {
             true => self.firm_promises(pool, ask, gone),
             false => self.promised(pool, ask, gone),
         }
+    }
+
+    /// "A request whose own limit ends before the head's earliest start": at the last end, by time limits, of the runs that
+    /// the head awaits.
+    pub(super) fn ends_before(&self, head: &StepId, ask: &JudgedRequest) -> bool {
+        let start = self.latest_end_of(&self.nominations[head].awaits);
+        let limit = ask.time_limit.filter(|_| ask.frozen_run.is_none());
+        limit
+            .zip(start)
+            .is_some_and(|(limit, start)| self.now + limit <= start)
+    }
+
+    /// When the last of several runs ends at the latest.
+    pub(super) fn latest_end_of(&self, runs: &BTreeSet<AttemptId>) -> Option<u64> {
+        let ends = runs.iter().map(|id| self.latest_end(&self.runs[id]));
+        ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// When a run ends at the latest; `None` if that is not known, or if it should have ended by now.
+    pub(super) fn latest_end(&self, run: &JudgedRun) -> Option<u64> {
+        let end = run.ask.time_limit.map(|limit| run.start_time + limit);
+        end.filter(|end| *end > self.now)
     }
 
     /// Not in so many words in the law: what is granted on the units of a head that waits for nothing but releases under

@@ -203,10 +203,9 @@ impl Judge {
 
     pub(in crate::tests) fn suspend(&mut self, attempt: &AttemptId, by: &StepId) {
         self.stop(attempt, Some(by));
-        self.runs
-            .get_mut(attempt)
-            .expect("what is frozen runs")
-            .freeze_phase = FreezePhase::Coming;
+        let run = self.runs.get_mut(attempt).expect("what is frozen runs");
+        run.freeze_phase = FreezePhase::Coming;
+        run.ask.time_limit = None;
     }
 
     /// Freezing failed: the run is stopped.

@@ -212,7 +212,8 @@ impl Judge {
         !self.fits(pool, ask, hosts, &RemovedRuns::new(), &reservations)
     }
 
-    /// "On nominated units only preemptible ones, marked as backfill to it; elsewhere any." "Grants to the same subject
+    /// "On nominated units only preemptible ones, marked as backfill to it; elsewhere any." "A request whose own limit ends
+    /// before the head's earliest start is granted on nominated units without being marked." "Grants to the same subject
     /// past it are backfill to it": past one that waits only for its own subject's limit.
     fn backfill_is_preemptible_and_marked(
         &self,
@@ -231,7 +232,9 @@ impl Judge {
         if let Some(head) = head.filter(|head| self.touches(head, ask, pool, hosts)) {
             let in_turn = promised.is_some_and(|nomination| nomination.firm);
             let in_time = in_turn || !self.is_about_to_start(head);
-            let lawful = ask.preemptible && marks.contains(head) && in_time;
+            let is_short = self.ends_before(head, ask);
+            let marked = ask.preemptible && marks.contains(head);
+            let lawful = (marked || is_short) && in_time;
             rule(name, lawful, || {
                 format!("{} on {hosts:?} takes of what {head} is promised", ask.step)
             })?;
@@ -268,7 +271,11 @@ impl Judge {
         marks: &BackfillMarks,
     ) -> RuleResult {
         let head = self.head_before(pool, ask);
-        let backfilled = head.filter(|head| self.touches(head, ask, pool, hosts));
+        let is_backfill = |head: &&StepId| {
+            let is_in_time = self.ends_before(head, ask) && !self.is_about_to_start(head);
+            self.touches(head, ask, pool, hosts) && !is_in_time
+        };
+        let backfilled = head.filter(is_backfill);
         let passed = self.limited_ahead(ask, pool);
         let mut marks = marks.iter();
         let unfounded = marks.find(|mark| {
@@ -351,7 +358,8 @@ impl Judge {
         self.what_can_start_is_not_nominated(ask, &nomination.pool)
     }
 
-    /// "If another set (host) needs strictly fewer units to come free than the present one, the nomination moves there":
+    /// "If another set (host) needs strictly fewer units to come free than the present one, the nomination moves there";
+    /// "the set whose last end is earliest wins among those with limits":
     /// asked of one host at a time on which GPUs alone are short, and if nobody else is promised anything.
     fn head_awaits_the_fewest_gpus(
         &self,
@@ -390,6 +398,19 @@ impl Judge {
         if short_of_more(&nomination.hosts[0]) {
             return Ok(());
         }
+        if let Some(end) = self.latest_end_of(&nomination.awaits) {
+            let mut hosts = self.choices(pool, ask).into_iter().flatten();
+            let sooner = hosts.find(|node| {
+                let free = self.free_by(node, pool, end - 1);
+                !short_of_more(node) && ask.each[GPU] <= free
+            });
+            return rule("head_starts_earliest", sooner.is_none(), || {
+                format!(
+                    "{} awaits {end} by {nomination:?}, {sooner:?} is sooner",
+                    ask.step
+                )
+            });
+        }
         for hosts in self.choices(pool, ask) {
             let node = &hosts[0];
             if short_of_more(node) {
@@ -413,6 +434,16 @@ impl Judge {
             })?;
         }
         Ok(())
+    }
+
+    /// GPUs of a host that are free at a time if all runs end when their time limits do.
+    fn free_by(&self, node: &NodeName, pool: &PoolName, at: u64) -> u64 {
+        let runs = self
+            .runs_of(pool)
+            .filter(|(_, run)| run.holding.contains(node));
+        let ended = runs.filter(|(_, run)| self.latest_end(run).is_some_and(|end| end <= at));
+        let freed: u64 = ended.map(|(_, run)| run.each()[GPU]).sum();
+        freed + self.free_on(node, &RemovedRuns::new())[GPU]
     }
 
     /// "A head that cannot be granted is nominated": nobody goes before it who is not nominated or waits for his own.
