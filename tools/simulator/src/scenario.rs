@@ -254,6 +254,13 @@ pub struct SubmitEvent {
     /// Treatment when it is preempted.
     #[serde(default)]
     pub on_preempt: OnPreempt,
+    /// Seconds, or a text such as `2h`, after which it ends.
+    #[serde(default, deserialize_with = "optional_span")]
+    pub timeout: Option<Span>,
+}
+
+fn optional_span<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Span>, D::Error> {
+    seconds_or_text(from).map(Some)
 }
 
 fn yes() -> bool {

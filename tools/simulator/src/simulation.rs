@@ -23,7 +23,7 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_scheduler::{
     Decision, HostInventory, HostResources, Infeasible, PolicyError, PoolTerms, Request, Run,
     Scheduler, demand,
@@ -73,6 +73,8 @@ pub struct Job {
     pub free_preemptions: bool,
     /// Treatment when it is preempted.
     pub on_preempt: OnPreempt,
+    /// Longest time from its start to its end.
+    pub time_limit: Option<Span>,
 }
 
 /// A result of an event.
@@ -248,14 +250,26 @@ impl Simulation {
     fn wakes_at(&self) -> Option<Time> {
         let pools = self.scheduler.pools();
         let spared = pools.filter_map(|(name, _)| self.scheduler.protected_until(name, self.now));
-        spared.chain(self.overdue_at()).min()
+        let runs = self.scheduler.runs();
+        let ends = runs.filter_map(|(_, run)| run.latest_end());
+        spared.chain(self.overdue_at()).chain(ends).min()
     }
 
     /// Makes every decision that is possible.
     pub fn settle(&mut self) {
         self.stop_overdue();
+        self.end_by_time_limit();
         while let Some(next) = self.next_decision() {
             self.make(next);
+        }
+    }
+
+    fn end_by_time_limit(&mut self) {
+        let runs = self.scheduler.runs();
+        let over = runs.filter(|(_, run)| run.latest_end().is_some_and(|end| end <= self.now));
+        let over: Vec<StepId> = over.map(|(id, _)| id.step.clone()).collect();
+        for step in over {
+            self.finish(&step).expect("what runs was submitted");
         }
     }
 
@@ -396,6 +410,7 @@ fn request(job: Job, place: u64) -> Request {
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
         avoided_hosts: BTreeSet::new(),
+        time_limit: job.time_limit,
         evictions: Vec::new(),
         takes_default: false,
         platforms: job.platforms,

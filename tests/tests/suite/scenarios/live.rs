@@ -244,6 +244,7 @@ impl LiveCase {
             "command": ["sh", "-c", script], "resources": resources(submit), "nodes": submit.nodes,
             "priority": submit.priority, "retries": submit.retries, "on_preempt": submit.on_preempt,
             "free_preemptions": submit.free_preemptions, "grace_period": "2s",
+            "timeout": submit.timeout.map(|it| it.to_string()),
         });
         let (status, body) = self.post("/v1/steps", &body);
         assert_eq!(status, 201, "{body}");

@@ -203,6 +203,7 @@ impl ScenarioRun {
             retries: submit.retries,
             free_preemptions: submit.free_preemptions,
             on_preempt: submit.on_preempt,
+            time_limit: submit.timeout,
         };
         if let Some(code) = self.simulation.submit(job)?.err() {
             let request = submit.request.to_string();

@@ -32,6 +32,12 @@ fn what_priority_loses_stays_within_a_budget() {
     assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
 }
 
+#[test]
+fn time_limits_let_short_requests_past_the_head() {
+    let text = include_str!("../../../../tests/scenarios/limits.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
 fn assert_all_are_decided_as_written(cases: &[Case]) {
     let wrong = cases.iter().map(|case| (&case.id, differs(case)));
     let wrong: Vec<String> = wrong
