@@ -2,6 +2,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod gpu_assignment;
+mod gpu_locality;
 pub(crate) mod launch;
 pub(crate) mod live;
 pub(crate) mod orders;

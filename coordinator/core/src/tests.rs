@@ -19,6 +19,7 @@ mod guards;
 mod harness;
 mod health;
 mod link;
+mod locality;
 mod log;
 mod moving;
 mod overlaps;

@@ -1,25 +1,27 @@
 //! Chooses the GPUs of a host for a step. The scheduler has decided how many; this takes free ones so that
 //! reservations of others still hold and scarce kinds stay for steps that can use nothing else.
 
-use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, StepId};
+use sluice_common::inventory::Gpu;
 use sluice_scheduler::{GpusByKind, HostResources, Matching, PlatformSet, matches_platform};
 
+use crate::attempts::gpu_locality::choose_near;
 use crate::model::node::Node;
 use crate::model::placement::Placement;
 use crate::state::State;
 
-/// Free GPUs, by index.
-type FreeGpus = Vec<(u32, String)>;
+/// Free GPUs of a node, by kind.
+type FreeByKind<'a> = BTreeMap<PlatformSet, Vec<&'a Gpu>>;
 
 /// Chooses GPUs of `node` for a step that asks for a platform, or for any. The GPUs are of one kind if one has enough
 /// beyond what is promised to others: the kind for which fewest frozen steps wait, then the one of the fewest
-/// platforms, then the one with the fewest left. Otherwise they are of several kinds, so that the rest serves the
-/// others. If too few are free beyond a head's nomination, the step is a backfill, and firm nominations of others
-/// still hold. GPUs for which frozen steps wait come last, and the lowest indexes first.
+/// platforms, then the one that has them on the fewest NUMA nodes, then the one with the fewest left. Otherwise they are
+/// of several kinds, so that the rest serves the others. If too few are free beyond a head's nomination, the step is a
+/// backfill, and firm nominations of others still hold. GPUs for which frozen steps wait come last; of the others, those
+/// that are close to each other (`gpu_locality.rs`).
 pub(crate) fn place(
     state: &State,
     node: &Node,
@@ -30,20 +32,35 @@ pub(crate) fn place(
     let wanted = request.gpus();
     let mut of = free_gpus(state, node);
     of.retain(|kind, _| matches_platform(platform, kind));
-    let gpus = match wanted {
-        0 => Vec::new(),
-        _ => share(state, node, step, &of, wanted)
-            .into_iter()
-            .flat_map(|(kind, many)| {
-                let free = of.remove(&kind).unwrap_or_default();
-                let many = usize::try_from(many).unwrap_or(usize::MAX);
-                let scheduler = state.scheduler();
-                scheduler.choose_gpus(&node.name, free.into_iter(), many)
-            })
-            .collect(),
-    };
-    let node = node.name.clone();
-    Placement { node, gpus }
+    let mut chosen: Vec<&Gpu> = Vec::new();
+    if wanted > 0 {
+        for (kind, many) in share(state, node, step, &of, wanted) {
+            let many = usize::try_from(many).unwrap_or(usize::MAX);
+            let free = of.remove(&kind).unwrap_or_default();
+            choose(state, node, free, many, &mut chosen);
+        }
+    }
+    Placement {
+        node: node.name.clone(),
+        gpus: chosen.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
+    }
+}
+
+/// Adds `wanted` of these GPUs to the chosen ones.
+fn choose<'a>(
+    state: &State,
+    node: &Node,
+    free: Vec<&'a Gpu>,
+    wanted: usize,
+    chosen: &mut Vec<&'a Gpu>,
+) {
+    let free = free.into_iter().map(|gpu| (&gpu.uuid, gpu));
+    let mut missing = wanted;
+    for gpus in state.scheduler().gpus_by_wait(&node.name, free) {
+        let many = missing.min(gpus.len());
+        chosen.extend(choose_near(gpus, chosen, many));
+        missing -= many;
+    }
 }
 
 /// Number of GPUs to take of each kind.
@@ -51,7 +68,7 @@ fn share(
     state: &State,
     node: &Node,
     step: &StepId,
-    of: &BTreeMap<PlatformSet, FreeGpus>,
+    of: &FreeByKind<'_>,
     wanted: u64,
 ) -> GpusByKind {
     if let [kind] = &state.index().hardware(node).gpus.keys().collect::<Vec<_>>()[..] {
@@ -64,10 +81,10 @@ fn share(
         .collect();
     let promised = state.scheduler().reserved_on(&node.name, step);
     let awaited = state.scheduler().awaited_gpus(&node.name);
-    let waited = |free: &FreeGpus| {
+    let waited = |free: &Vec<&Gpu>| {
         let waited = free
             .iter()
-            .filter(|(_, gpu)| awaited.get(gpu) == Some(&false));
+            .filter(|gpu| awaited.get(&gpu.uuid) == Some(&false));
         let others = free.len() - waited.count();
         wanted.saturating_sub(others as u64)
     };
@@ -76,7 +93,10 @@ fn share(
         let rest = || reserved.match_gpus(&all, None).0;
         let alone = |kind: &PlatformSet| rest().assign(only(&all, |other| other == kind), wanted);
         let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
-        let best = enough.min_by_key(|(kind, free)| (waited(free), kind.len(), free.len()));
+        let best = enough.min_by_key(|(kind, free)| {
+            let nodes = numa_nodes(state, node, free, wanted);
+            (waited(free), kind.len(), nodes, free.len())
+        });
         if let Some((kind, _)) = best {
             return GpusByKind::from([(kind.clone(), wanted)]);
         }
@@ -94,7 +114,7 @@ fn share(
 fn of_several(
     mut rest: Matching,
     all: &GpusByKind,
-    of: &BTreeMap<PlatformSet, FreeGpus>,
+    of: &FreeByKind<'_>,
     wanted: u64,
 ) -> (GpusByKind, u64) {
     let missing = wanted - rest.assign(only(all, |kind| of.contains_key(kind)), wanted);
@@ -106,11 +126,7 @@ fn of_several(
 }
 
 /// Completes a share with any free GPUs.
-fn filled(
-    mut share: GpusByKind,
-    mut missing: u64,
-    of: &BTreeMap<PlatformSet, FreeGpus>,
-) -> GpusByKind {
+fn filled(mut share: GpusByKind, mut missing: u64, of: &FreeByKind<'_>) -> GpusByKind {
     for (kind, free) in of {
         let given = share.entry(kind.clone()).or_default();
         let more = missing.min((free.len() as u64).saturating_sub(*given));
@@ -124,15 +140,23 @@ fn only(all: &GpusByKind, takes: impl Fn(&PlatformSet) -> bool) -> Vec<bool> {
     all.keys().map(takes).collect()
 }
 
+/// Number of NUMA nodes on which a step gets `wanted` of these GPUs.
+fn numa_nodes(state: &State, node: &Node, free: &[&Gpu], wanted: u64) -> usize {
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let mut chosen = Vec::new();
+    choose(state, node, free.to_vec(), wanted, &mut chosen);
+    let nodes: BTreeSet<Option<u32>> = chosen.iter().map(|gpu| gpu.numa_node).collect();
+    nodes.len()
+}
+
 /// The free and fit GPUs of a node, by kind.
-pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformSet, FreeGpus> {
-    let mut of: BTreeMap<PlatformSet, FreeGpus> = BTreeMap::new();
+pub(crate) fn free_gpus<'a>(state: &State, node: &'a Node) -> FreeByKind<'a> {
+    let mut of = FreeByKind::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {
         let free = state.is_free(node, &gpu.uuid);
         if let Some(kind) = hardware.kind_of(&gpu.uuid).filter(|_| free) {
-            let free = of.entry(kind.clone()).or_default();
-            free.push((gpu.index, gpu.uuid.clone()));
+            of.entry(kind.clone()).or_default().push(gpu);
         }
     }
     of

@@ -58,20 +58,20 @@ impl Scheduler {
         wanted.min(free).min(declared).min(limit)
     }
 
-    /// Chooses free GPUs of a host: the first ones, but those that frozen runs wait for last.
-    pub fn choose_gpus<T: Ord>(
+    /// Groups free GPUs of a host by who waits for them, in the order in which they are granted: those that no frozen
+    /// run waits for, then those of frozen runs that are not nominated, then the others.
+    pub fn gpus_by_wait<'a, T>(
         &self,
         node: &NodeName,
-        free: impl Iterator<Item = (T, String)>,
-        wanted: usize,
-    ) -> Vec<String> {
+        free: impl Iterator<Item = (&'a String, T)>,
+    ) -> Vec<Vec<T>> {
         let awaited = self.awaited_gpus(node);
-        let mut free: Vec<(Option<bool>, T, String)> = free
-            .map(|(order, gpu)| (awaited.get(&gpu).copied(), order, gpu))
-            .collect();
-        free.sort_unstable();
-        let chosen = free.into_iter().take(wanted);
-        chosen.map(|(_, _, gpu)| gpu).collect()
+        let mut groups: BTreeMap<Option<bool>, Vec<T>> = BTreeMap::new();
+        for (uuid, gpu) in free {
+            let waits = awaited.get(uuid).copied();
+            groups.entry(waits).or_default().push(gpu);
+        }
+        groups.into_values().collect()
     }
 
     /// GPUs that frozen runs wait for and that a request for `wanted` GPUs of a host would get for lack of others.

@@ -529,7 +529,7 @@ impl SchedulerHarness {
     fn name_gpus(&self, hosts: &[NodeName], each: u64) -> BTreeMap<NodeName, BTreeSet<String>> {
         let named = hosts.iter().map(|node| {
             let has = self.judge.hosts[node].has[GPU];
-            let free = (0..has).map(|n| (n, format!("{node}-{n}")));
+            let free = (0..has).map(|n| format!("{node}-{n}"));
             let held = self
                 .judge
                 .runs
@@ -540,10 +540,12 @@ impl SchedulerHarness {
                 .filter_map(|run| run.gpus.get(node))
                 .flatten()
                 .collect();
-            let free = free.filter(|(_, name)| !held.contains(name));
+            let free: Vec<String> = free.filter(|name| !held.contains(name)).collect();
+            let free = free.iter().map(|name| (name, name.clone()));
             let wanted = usize::try_from(each).unwrap();
-            let chosen = self.scheduler.choose_gpus(node, free, wanted);
-            (node.clone(), chosen.into_iter().collect())
+            let chosen = self.scheduler.gpus_by_wait(node, free).concat();
+            let chosen = chosen.into_iter().take(wanted);
+            (node.clone(), chosen.collect())
         });
         named.collect()
     }

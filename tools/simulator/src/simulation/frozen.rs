@@ -44,10 +44,12 @@ impl Simulation {
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
         // Enough GPUs are among the first of this number, however many the host has.
         let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
-        let names = (0..looked_at).map(|n| (n, n.to_string()));
-        let free = names.filter(|(_, name)| !held.contains(name));
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        self.scheduler.choose_gpus(node, free, wanted)
+        let names: Vec<String> = (0..looked_at).map(|n| n.to_string()).collect();
+        let free = names.iter().filter(|name| !held.contains(name));
+        let free = free.map(|name| (name, name.clone()));
+        let mut chosen = self.scheduler.gpus_by_wait(node, free).concat();
+        chosen.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+        chosen
     }
 
     pub(super) fn suspend(&mut self, id: &AttemptId) {
