@@ -77,6 +77,10 @@ pub struct PoolSpec {
     /// Use of CPU, memory and storage beside GPUs: `entitled` or `open`.
     #[serde(skip_serializing_if = "GpuHosts::is_entitled")]
     pub gpu_hosts: GpuHosts,
+    /// Host of a step, of those with room: with `pack` (the default) the one that is left with least, with `spread` the
+    /// one with the most free GPUs, then cores.
+    #[serde(skip_serializing_if = "HostPlacement::is_pack")]
+    pub placement: HostPlacement,
     /// Whether steps are preempted by priority: `on` (the default) bounds the work lost in 24 hours to 1 % of the pool's
     /// GPU time, `{budget: 5%}` to another part; `unlimited`; `off`. Reserved shares are reclaimed either way.
     #[serde(skip_serializing_if = "PriorityPreemption::is_default")]
@@ -122,6 +126,25 @@ impl GpuHosts {
     /// Whether GPUs entitle to what they carry: the default.
     pub fn is_entitled(&self) -> bool {
         *self == Self::Entitled
+    }
+}
+
+/// Choice of the host of a step among those that have room for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum HostPlacement {
+    /// The host that is left with least, so that the others stay free for large steps.
+    #[default]
+    Pack,
+    /// The host with the most free GPUs, then cores, so that steps share hosts as little as possible.
+    Spread,
+}
+
+impl HostPlacement {
+    /// Whether hosts are filled one after the other: the default.
+    pub fn is_pack(&self) -> bool {
+        *self == Self::Pack
     }
 }
 

@@ -45,6 +45,7 @@ fn files() -> Vec<PathBuf> {
             own("corners.json"),
             own("fair.json"),
             own("limits.json"),
+            own("placement.json"),
         ],
     }
 }

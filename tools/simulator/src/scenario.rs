@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::table;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
-use sluice_common::pool::ResourceTable;
+use sluice_common::pool::{HostPlacement, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
@@ -61,6 +61,9 @@ pub struct PoolPut {
     /// Whether and how far runs are preempted by priority.
     #[serde(default = "unlimited")]
     pub priority_preemption: PriorityPreemption,
+    /// Choice of the host among those with room.
+    #[serde(default)]
+    pub placement: HostPlacement,
     /// Order of subjects of equal priority by what they borrowed.
     #[serde(default)]
     pub fair_share: Option<FairSharePut>,

@@ -84,6 +84,7 @@ impl Pool {
             priority_preemption: self.spec.priority_preemption,
             fair_share: self.spec.fair_share.clone(),
             fair_users: self.spec.fair_users,
+            placement: self.spec.placement,
             open_gpu_hosts: self.spec.gpu_hosts == GpuHosts::Open,
             made: self.made,
         }

@@ -13,7 +13,7 @@ use sluice_common::amount::table;
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{FairShare, GpuHosts, PoolSpec, ResourceTable};
+use sluice_common::pool::{FairShare, GpuHosts, HostPlacement, PoolSpec, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::processors::CpuMode;
@@ -42,6 +42,9 @@ pub(crate) struct StoredPoolSpec {
     /// Use of CPU, memory and storage beside GPUs.
     #[serde(default, skip_serializing_if = "GpuHosts::is_entitled")]
     gpu_hosts: GpuHosts,
+    /// Choice of the host among those with room.
+    #[serde(default, skip_serializing_if = "HostPlacement::is_pack")]
+    placement: HostPlacement,
     /// Whether and how far its steps are preempted by priority.
     #[serde(default, skip_serializing_if = "PriorityPreemption::is_default")]
     priority_preemption: PriorityPreemption,
@@ -174,6 +177,7 @@ impl From<StoredPoolSpec> for PoolSpec {
             min_runtime: logged.min_runtime,
             require: logged.require,
             gpu_hosts: logged.gpu_hosts,
+            placement: logged.placement,
             priority_preemption: logged.priority_preemption,
             fair_share: logged.fair_share,
             fair_users: logged.fair_users,
@@ -196,7 +200,7 @@ mod tests {
     use crate::record::Record;
     use std::string::ToString;
 
-    const ALL: &str = r#"{"type":"pool_put","pool":"p","description":"d","capacity":{"gpu":8},"min_runtime":600000,"require":["kill"],"rules":{"maintenance":"m","defaults":{"timeout":7200000,"queue_timeout":60000,"grace_period":30000,"retries":2,"on_preempt":"fail","cpu_mode":"weight"},"max":{"timeout":86400000,"queue_timeout":120000,"grace_period":60000,"retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait","validations":["v"],"templates":["t"]}}"#;
+    const ALL: &str = r#"{"type":"pool_put","pool":"p","description":"d","capacity":{"gpu":8},"min_runtime":600000,"require":["kill"],"placement":"spread","rules":{"maintenance":"m","defaults":{"timeout":7200000,"queue_timeout":60000,"grace_period":30000,"retries":2,"on_preempt":"fail","cpu_mode":"weight"},"max":{"timeout":86400000,"queue_timeout":120000,"grace_period":60000,"retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait","validations":["v"],"templates":["t"]}}"#;
     const LEAST: &str = r#"{"type":"pool_put","pool":"p","description":"","capacity":{},"min_runtime":0,"require":[]}"#;
 
     #[test]
@@ -210,7 +214,7 @@ mod tests {
     #[test]
     fn what_logs_have_is_what_documents_say() {
         let document = r#"{"description":"d","capacity":{"gpu":8},"min_runtime":"10m","require":["kill"],
-            "maintenance":"m","defaults":{"timeout":"2h","queue_timeout":"1m","grace_period":"30s","retries":2,
+            "placement":"spread","maintenance":"m","defaults":{"timeout":"2h","queue_timeout":"1m","grace_period":"30s","retries":2,
             "on_preempt":"fail","cpu_mode":"weight"},"max":{"timeout":"1d","queue_timeout":"2m","grace_period":"1m",
             "retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait",
             "validations":["v"],"templates":["t"]}"#;

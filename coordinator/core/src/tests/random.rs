@@ -14,7 +14,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
-use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::pool_rules::StepMaxima;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
@@ -371,6 +371,11 @@ fn rules(bits: u64) -> PoolSpec {
             half_life: Span::from_secs(100),
         }),
         fair_users: bit(1) && bit(2),
+        placement: if bit(2) {
+            HostPlacement::Spread
+        } else {
+            HostPlacement::Pack
+        },
         default_platform: (bits == 4).then(|| "all".parse().unwrap()),
         ..PoolSpec::default()
     }

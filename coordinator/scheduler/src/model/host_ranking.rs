@@ -9,7 +9,10 @@ use crate::model::resources::HostResources;
 
 /// Hosts by GPUs, then thousandths of a core, then name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HostRanking(BTreeMap<(u64, u64), BTreeMap<NodeName, HostResources>>);
+pub(crate) struct HostRanking(BTreeMap<(u64, u64), HostsByName>);
+
+/// Hosts of equal rank.
+type HostsByName = BTreeMap<NodeName, HostResources>;
 
 impl HostRanking {
     pub(crate) fn insert(&mut self, node: NodeName, units: HostResources) {
@@ -36,12 +39,22 @@ impl HostRanking {
         &self,
         request: HostResources,
     ) -> impl Iterator<Item = (&NodeName, HostResources)> {
+        hosts_of(self.levels(request), request)
+    }
+
+    /// The same hosts, those with most first: by GPUs, then thousandths of a core; equal ones by name.
+    pub(crate) fn covering_most_first(
+        &self,
+        request: HostResources,
+    ) -> impl Iterator<Item = (&NodeName, HostResources)> {
+        hosts_of(self.levels(request).rev(), request)
+    }
+
+    /// Ranks that may hold hosts that cover `request`.
+    fn levels(&self, request: HostResources) -> impl DoubleEndedIterator<Item = &HostsByName> {
         let levels = self.0.range((request.gpus(), 0)..);
         let levels = levels.filter(move |((_, mcpu), _)| *mcpu >= request.mcpu());
-        levels
-            .flat_map(|(_, hosts)| hosts)
-            .map(|(node, units)| (node, *units))
-            .filter(move |(_, units)| units.cover(request))
+        levels.map(|(_, hosts)| hosts)
     }
 
     /// All hosts, those with the most GPUs first, then those with the most cores.
@@ -66,11 +79,21 @@ impl HostRanking {
     }
 }
 
+/// Those hosts of some ranks that cover `request`.
+fn hosts_of<'a>(
+    levels: impl Iterator<Item = &'a HostsByName>,
+    request: HostResources,
+) -> impl Iterator<Item = (&'a NodeName, HostResources)> {
+    let hosts = levels.flatten().map(|(node, units)| (node, *units));
+    hosts.filter(move |(_, units)| units.cover(request))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use alloc::format;
     use alloc::vec::Vec;
+    use core::cmp::Reverse;
     use proptest::prelude::*;
     use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
 
@@ -95,6 +118,13 @@ mod tests {
             all.sort();
             let walked = all.iter().find(|host| host.3.cover(units(ask))).map(|host| &host.2);
             prop_assert_eq!(ranking.covering(units(ask)).next().map(|(name, _)| name), walked);
+            let most_first = |host: &&(u64, u64, NodeName, HostResources)| {
+                (Reverse((host.0, host.1)), host.2.clone())
+            };
+            let covering = all.iter().filter(|host| host.3.cover(units(ask)));
+            let largest = covering.min_by_key(most_first).map(|host| &host.2);
+            let found = ranking.covering_most_first(units(ask)).next();
+            prop_assert_eq!(found.map(|(name, _)| name), largest);
             let closest = ranking.closest(units(ask), |_| true);
             prop_assert_eq!(closest.is_none(), all.is_empty());
             if walked.is_some() {

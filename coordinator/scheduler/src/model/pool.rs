@@ -10,7 +10,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
-use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
@@ -44,6 +44,8 @@ pub struct PoolTerms {
     pub awaited_platforms: BTreeSet<PlatformName>,
     /// Whether non-preemptible runs may hold CPU, memory and storage of hosts with GPUs beyond what their GPUs carry.
     pub open_gpu_hosts: bool,
+    /// Choice of the host among those with room.
+    pub placement: HostPlacement,
     /// Number of the record that created the pool; 0 if unknown.
     pub made: u64,
 }

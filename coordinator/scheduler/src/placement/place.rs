@@ -2,11 +2,14 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{NodeName, StepId};
+use sluice_common::pool::HostPlacement;
 
 use crate::model::host::{Host, PlatformFilter};
+use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
@@ -21,7 +24,16 @@ struct PlacementRank {
     is_avoided: bool,
     /// `None` if the request borrows nothing from GPUs there, as on each host without GPUs.
     gpus_that_lose: Option<u64>,
-    fragmentation: i128,
+    room: HostRank,
+}
+
+/// Order of hosts by their free resources, as the pool wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum HostRank {
+    /// The least change of fragmentation.
+    Pack(i128),
+    /// The most GPUs, then the most thousandths of a core.
+    Spread(Reverse<(u64, u64)>),
 }
 
 impl<'a> RequestInPool<'a> {
@@ -45,7 +57,8 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// The best hosts for the request out of what is free beyond `reservations`: first those that it does not avoid,
-    /// then those whose GPUs it does not borrow from, then those with the least fragmentation, then the tightest.
+    /// then those whose GPUs it does not borrow from; then those with the least fragmentation and the tightest, or, if
+    /// the pool spreads its steps, those with the most free.
     pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
         if !self.pool_covers(reservations) {
             return None;
@@ -56,7 +69,7 @@ impl<'a> RequestInPool<'a> {
         }
         let wanted = self.request.hosts as usize;
         let mut offers = self.offers(reservations);
-        // Hosts are sorted tightest first already; the sort is stable.
+        // Hosts are sorted by what is free already; the sort is stable.
         offers.sort_by_key(|(rank, _)| *rank);
         let hosts: Vec<NodeName> = offers
             .into_iter()
@@ -66,20 +79,21 @@ impl<'a> RequestInPool<'a> {
         (hosts.len() == wanted).then_some(hosts)
     }
 
-    /// Hosts that have enough free, tightest first, at most as many as are compared.
+    /// Hosts that have enough free, at most as many as are compared: the tightest, or those with the most free.
     fn offers(&self, reservations: &Reservations) -> Vec<(PlacementRank, &'a NodeName)> {
         let each = self.request.each;
         let demand_profile = &self.pool.demand_profile;
         let wanted = self.request.hosts as usize;
         let borrows = self.may_borrow();
-        let considered = match demand_profile.is_unknown() && !borrows {
+        let in_order = demand_profile.is_unknown() && !self.spreads();
+        let considered = match in_order && !borrows {
             true => wanted.saturating_add(self.request.avoided_hosts.len()),
             false => wanted.max(MAX_HOSTS_COMPARED),
         };
         let index = self.host_index();
         // Hosts without GPUs must not be missed among many whose GPUs are all taken.
-        let without_gpus = borrows.then(|| self.covering(&index.without_gpus));
-        let with_gpus = self.covering(&index.by_free).filter(|(node, _)| {
+        let without_gpus = borrows.then(|| self.in_pool_order(&index.without_gpus));
+        let with_gpus = self.in_pool_order(&index.by_free).filter(|(node, _)| {
             !borrows || self.pool.hosts().get(*node).is_some_and(Host::has_gpus)
         });
         let hosts = without_gpus.into_iter().flatten().chain(with_gpus);
@@ -94,11 +108,32 @@ impl<'a> RequestInPool<'a> {
             let rank = PlacementRank {
                 is_avoided: self.request.avoided_hosts.contains(node),
                 gpus_that_lose: self.gpus_that_lose(host, free),
-                fragmentation: demand_profile.fragmentation_change(each, free),
+                room: match self.spreads() {
+                    true => HostRank::Spread(Reverse((free.gpus(), free.mcpu()))),
+                    false => HostRank::Pack(demand_profile.fragmentation_change(each, free)),
+                },
             };
             (rank, node)
         });
         offers.collect()
+    }
+
+    fn spreads(&self) -> bool {
+        self.pool.terms().placement == HostPlacement::Spread
+    }
+
+    /// Hosts of a ranking that cover the request and that it may run on, in the order of the pool.
+    fn in_pool_order(
+        self,
+        ranking: &'a HostRanking,
+    ) -> impl Iterator<Item = (&'a NodeName, HostResources)> + use<'a> {
+        let packed = (!self.spreads()).then(|| self.covering(ranking));
+        let spread = self.spreads().then(|| {
+            let hosts = ranking.covering_most_first(self.request.each);
+            hosts.filter(move |(node, _)| self.may_run_on(node))
+        });
+        let packed = packed.into_iter().flatten();
+        packed.chain(spread.into_iter().flatten())
     }
 
     /// Whether the request asks for anything that it could borrow from GPUs.

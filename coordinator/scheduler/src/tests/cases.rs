@@ -15,6 +15,7 @@ const OPEN: PoolRules = PoolRules {
     budget: None,
     fair_share: false,
     fair_users: false,
+    spread: false,
 };
 
 fn pool(n: u32) -> PoolName {

@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
 use sluice_common::platform;
-use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
+use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
@@ -77,6 +77,8 @@ pub(super) struct PoolRules {
     pub(super) budget: Option<u8>,
     pub(super) fair_share: bool,
     pub(super) fair_users: bool,
+    /// Whether steps go to the host with the most free.
+    pub(super) spread: bool,
 }
 
 /// A submission of a test.
@@ -125,6 +127,7 @@ impl SchedulerHarness {
         judged.budget = rules.budget.map(u64::from);
         judged.fair_share = rules.fair_share;
         judged.fair_users = rules.fair_users;
+        judged.spread = rules.spread;
         self.scheduler.put_pool(pool, terms(judged));
         self.judge.disturb();
     }
@@ -634,6 +637,10 @@ fn terms(pool: &JudgedPool) -> PoolTerms {
             half_life: NO_DECAY,
         }),
         fair_users: pool.fair_users,
+        placement: match pool.spread {
+            true => HostPlacement::Spread,
+            false => HostPlacement::Pack,
+        },
         ..PoolTerms::default()
     }
 }

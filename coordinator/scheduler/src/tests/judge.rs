@@ -103,6 +103,8 @@ pub(super) struct JudgedPool {
     /// Whether the pool has `fair_share`, of a half-life in which nothing decays.
     pub(super) fair_share: bool,
     pub(super) fair_users: bool,
+    /// Whether the pool has `placement: spread`; no rule of the judge depends on it.
+    pub(super) spread: bool,
     pub(super) policies: BTreeMap<Subject, JudgedPolicy>,
 }
 

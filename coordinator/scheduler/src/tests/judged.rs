@@ -222,11 +222,12 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
             1 => prop::collection::vec(prop::option::of(time_limit()), 40),
             1 => prop::collection::vec(time_limit().prop_map(Some), 40),
         ],
+        prop::bool::weighted(0.3),
     );
     // Drawn last, so that older seeds still make the same scenarios.
     (scenario, platforms, fairness).prop_map(|(scenario, platforms, fairness)| {
         let (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption) = platforms;
-        let (fair_share, fair_users, users, budget, time_limits) = fairness;
+        let (fair_share, fair_users, users, budget, time_limits, spread) = fairness;
         Scenario {
             kinds,
             requested_platforms,
@@ -237,6 +238,7 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
                 budget,
                 fair_share,
                 fair_users: fair_share && fair_users,
+                spread,
             },
             users,
             time_limits,

@@ -138,6 +138,7 @@ impl ScenarioRun {
             }),
             fair_users: pool.fair_users,
             priority_preemption: pool.priority_preemption,
+            placement: pool.placement,
             ..PoolTerms::default()
         };
         self.simulation.put_pool(&pool.name, terms);

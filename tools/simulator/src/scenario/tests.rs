@@ -38,6 +38,12 @@ fn time_limits_let_short_requests_past_the_head() {
     assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
 }
 
+#[test]
+fn steps_are_packed_or_spread_as_the_pool_says() {
+    let text = include_str!("../../../../tests/scenarios/placement.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
 fn assert_all_are_decided_as_written(cases: &[Case]) {
     let wrong = cases.iter().map(|case| (&case.id, differs(case)));
     let wrong: Vec<String> = wrong
