@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
+use crate::mig::{GpuClass, MigProfile};
 use crate::nearest::nearest;
 
 /// Hardware and software of one host.
@@ -141,6 +142,14 @@ pub struct Gpu {
 }
 
 impl Gpu {
+    /// Whether it is whole, or a slice of which profile.
+    pub fn class(&self) -> GpuClass {
+        let mig = self.mig.as_ref();
+        mig.map_or(GpuClass::Whole, |mig| {
+            GpuClass::Slice(MigProfile::detected(&mig.profile))
+        })
+    }
+
     /// UUID of the whole GPU that it is or belongs to.
     pub fn whole(&self) -> &str {
         self.mig.as_ref().map_or(&self.uuid, |mig| &mig.parent)

@@ -37,6 +37,7 @@ pub mod join;
 pub mod label;
 pub mod lease;
 pub mod limit;
+pub mod mig;
 pub mod nearest;
 pub mod output;
 pub mod platform;

@@ -1,14 +1,16 @@
 //! Platforms: short names for kinds of hardware, used in policies and steps. Each GPU model maps to a platform derived
-//! from its name, so unknown models get one too. Platforms declared by admins are in `platform/spec.rs`, the ranges in
+//! from its name, so unknown models get one too; the slices of each profile are a platform of their own. Platforms declared by admins are in `platform/spec.rs`, the ranges in
 //! them in `platform/range.rs`.
 
 pub mod range;
 pub mod spec;
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::id::{NameError, PlatformName};
+use crate::inventory::Gpu;
 
 /// Longest platform name, in bytes.
 const MAX_SLUG_BYTES: usize = 63;
@@ -55,6 +57,20 @@ pub fn cpu() -> PlatformName {
 
 fn named(text: &str) -> PlatformName {
     PlatformName::new(text).expect("it follows the rule for names")
+}
+
+/// The platform of a GPU by itself: its model, and for a slice the profile too, such as `h100-3g.40gb`.
+pub fn of_gpu(gpu: &Gpu) -> PlatformName {
+    match &gpu.mig {
+        None => from_slug(&gpu.platform),
+        Some(mig) => of_slice(&from_slug(&gpu.platform), &mig.profile),
+    }
+}
+
+/// The platform of the slices of a profile on GPUs of a platform.
+pub fn of_slice(whole: &PlatformName, profile: &str) -> PlatformName {
+    let name = format!("{whole}-{}", profile.replace('+', "-"));
+    PlatformName::new(name).unwrap_or_else(|_| whole.clone())
 }
 
 /// Words of a model name that are ignored.

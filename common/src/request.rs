@@ -321,6 +321,11 @@ impl ResourceSettings {
                 check_amount(gpus, || "resources.gpu_count".to_owned())?,
             );
         }
+        if let Some(mig) = &self.mig {
+            refuse_both(demand.get(GPU))?;
+            let slices = check_slices(mig.count)?;
+            demand = demand.with(GPU, slices);
+        }
         if let Some(cores) = self.cpu_count {
             demand = demand.with(MCPU, millicores(cores)?);
         }
@@ -358,6 +363,31 @@ impl ResourceSettings {
             }
         }
     }
+}
+
+/// A request is for whole GPUs or for slices of them.
+fn refuse_both(gpus: u64) -> Result<(), FieldError> {
+    if gpus == 0 {
+        return Ok(());
+    }
+    let message = format!(
+        "the step asks for {gpus} whole GPUs as well: CUDA does not use slices and whole GPUs together, so leave out \
+         `mig` or `gpu_count`"
+    );
+    Err(FieldError::new(
+        ErrorCode::InvalidAmount,
+        "resources.mig",
+        message,
+    ))
+}
+
+fn check_slices(count: u64) -> Result<u64, FieldError> {
+    let field = || "resources.mig.count".to_owned();
+    if count == 0 {
+        let message = "0 slices: write 1 or more, or leave out `mig`";
+        return Err(FieldError::new(ErrorCode::InvalidAmount, field(), message));
+    }
+    check_amount(count, field)
 }
 
 fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldError> {

@@ -11,6 +11,7 @@ use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::label::{LabelKey, LabelValue};
+use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
@@ -201,6 +202,12 @@ const OWN_WEIGHT: usize = 1024;
 const TEXT_WEIGHT: usize = 16;
 
 impl StepSpec {
+    /// Class of the GPUs that the step asks for, if it asks for any.
+    pub fn gpu_class(&self) -> GpuClass {
+        let mig = self.resources.mig.as_ref();
+        mig.map_or(GpuClass::Whole, |mig| GpuClass::Slice(mig.profile.clone()))
+    }
+
     /// Approximate size of the stored step in bytes, counting everything that the submitter chooses.
     pub fn weight(&self) -> u64 {
         let weigh = |text: &str| text.len() + TEXT_WEIGHT;

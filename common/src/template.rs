@@ -169,7 +169,7 @@ impl DefaultResources {
     #[must_use]
     pub fn fill_unset(&self, step: &ResourceSettings) -> ResourceSettings {
         ResourceSettings {
-            gpu_count: step.gpu_count.or(self.gpu_count),
+            gpu_count: (step.gpu_count).or(self.gpu_count.filter(|_| step.mig.is_none())),
             cpu_count: step.cpu_count.or(self.cpu_count),
             memory: step.memory.clone().or_else(|| self.memory.clone()),
             storage: step.storage.clone().or_else(|| self.storage.clone()),

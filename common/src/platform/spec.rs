@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::range::{Bytes, Range, Version};
-use super::{cpu, from_slug};
+use super::{cpu, of_gpu};
 use crate::facts::{self, HostLabels};
 use crate::id::{PlatformName, ValidationName};
 use crate::inventory::Gpu;
@@ -245,14 +245,14 @@ impl UnmatchedPlatform {
 /// Platforms that a pool declares, by name.
 pub type PlatformSpecs = BTreeMap<PlatformName, PlatformSpec>;
 
-/// Platforms of a GPU, or of a host without GPUs: declared ones that match, and the one of its model unless a platform
-/// of that name is declared.
+/// Platforms of a GPU, or of a host without GPUs: declared ones that match, and the one of its model (for a slice, of
+/// its model and profile) unless a platform of that name is declared.
 pub fn platforms_of<'a>(
     declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformSpec)>,
     host: &HostLabels<'_>,
     gpu: Option<&Gpu>,
 ) -> BTreeSet<PlatformName> {
-    let own = gpu.map_or_else(cpu, |gpu| from_slug(&gpu.platform));
+    let own = gpu.map_or_else(cpu, of_gpu);
     let mut found = BTreeSet::from([own.clone()]);
     for (name, terms) in declared {
         let meant = terms.selector.matches(host, gpu);
@@ -373,11 +373,12 @@ mod tests {
             gpus.map(|kind| kind.into_iter().map(String::from).collect())
                 .collect()
         };
-        let expected = [vec!["a100"], vec!["a100", "a100-80"], vec!["h100"]];
+        let slice = "h100-1g.10gb";
+        let expected = [vec!["a100"], vec!["a100", "a100-80"], vec![slice]];
         assert_eq!(kinds(&declared), expected);
         // A declared platform replaces the one of the same name.
         declared.insert(name("a100"), terms(r#"{"gpu_memory":"<80GB"}"#));
-        let expected = [vec!["a100"], vec!["a100-80"], vec!["a100", "h100"]];
+        let expected = [vec!["a100"], vec!["a100-80"], vec!["a100", slice]];
         assert_eq!(kinds(&declared), expected);
         let bare = platforms_of(declared.iter(), &host, None);
         assert_eq!(bare, BTreeSet::from([cpu()]));

@@ -95,6 +95,7 @@ impl StepRequest {
             ("privileged", self.privileged.is_some()),
             ("host_network", self.host_network.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
+            ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),
             ("resources.memory", resources.memory.is_some()),
             ("resources.storage", resources.storage.is_some()),
@@ -138,7 +139,11 @@ impl ResourceSettings {
         let mut pool_resources = below.pool_resources;
         pool_resources.extend(self.pool_resources);
         Self {
-            gpu_count: self.gpu_count.or(below.gpu_count),
+            // Whole GPUs and slices are two forms of one setting.
+            gpu_count: self
+                .gpu_count
+                .or(below.gpu_count.filter(|_| self.mig.is_none())),
+            mig: self.mig.or(below.mig.filter(|_| self.gpu_count.is_none())),
             cpu_count: self.cpu_count.or(below.cpu_count),
             memory: self.memory.or(below.memory),
             preemptible: self.preemptible.or(below.preemptible),

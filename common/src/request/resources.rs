@@ -5,6 +5,8 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mig::MigRequest;
+
 /// Requested resources per host, with the field names of ZenML's `ResourceSettings`, whose settings objects are
 /// accepted as they are.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,6 +16,9 @@ pub struct ResourceSettings {
     /// Number of whole GPUs per host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_count: Option<u64>,
+    /// Slices of GPUs per host, instead of whole GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigRequest>,
     /// Number of cores per host; up to three decimals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_count: Option<f64>,
