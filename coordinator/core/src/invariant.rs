@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::mig::GpuClass;
 use sluice_common::state::{NodeState, StepState};
 use sluice_scheduler::HostResources;
 
@@ -82,6 +83,10 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     for placement in placements {
         let request = step.map(|step| HostResources::from_amounts(&step.spec.request));
         grant_fits(before, request.unwrap_or_default(), placement)?;
+        let class = step.map(|step| step.spec.gpu_class()).unwrap_or_default();
+        need(name, are_of(before, placement, &class), || {
+            format!("{placement:?} is not {class:?} alone")
+        })?;
     }
     Ok(())
 }
@@ -116,6 +121,16 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     need(name, distinct.into_iter().all(free), || {
         format!("{placement:?} is not free and fit")
     })
+}
+
+/// Whether GPUs are granted whole or as slices of one profile, as the step asks, and never both.
+fn are_of(before: &State, placement: &Placement, class: &GpuClass) -> bool {
+    let gpus = before
+        .node(&placement.node)
+        .map(|node| &node.inventory.gpus);
+    let granted = gpus.into_iter().flatten();
+    let mut granted = granted.filter(|gpu| placement.gpus.contains(&gpu.uuid));
+    granted.all(|gpu| gpu.class() == *class)
 }
 
 /// Every index (queues, order of submission, resources used, ranks of hosts, order of forgetting) equals one that is

@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopReason;
-use sluice_scheduler::{Decision, HostResources};
+use sluice_scheduler::{Decision, HardwareFilter, HostResources};
 
 use crate::attempts::gpu_assignment::place;
 use crate::attempts::orders::{send_assignment, stop_as};
@@ -89,9 +89,14 @@ fn grant(
     }
     let attempt = next_attempt(step);
     let request = HostResources::from_amounts(&step.spec.request);
+    let class = step.spec.gpu_class();
+    let filter = HardwareFilter {
+        class: Some(&class),
+        platform,
+    };
     let nodes = hosts.iter().filter_map(|host| ctx.state().node(host));
     let placements = nodes
-        .map(|node| place(ctx.state(), node, id, request, platform))
+        .map(|node| place(ctx.state(), node, id, request, filter))
         .collect();
     let port = meeting_port(ctx, hosts);
     ctx.record(Record::Allocated(record::Allocated {

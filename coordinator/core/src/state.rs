@@ -343,8 +343,12 @@ impl State {
     ) -> BTreeSet<&'a PlatformName> {
         let hardware = self.index.hardware(node);
         match gpu {
-            Some(gpu) => hardware.kind_of(gpu).into_iter().flatten().collect(),
-            None => hardware.gpus.keys().flatten().collect(),
+            Some(gpu) => (hardware.kind_of(gpu).into_iter())
+                .flat_map(|kind| &kind.platforms)
+                .collect(),
+            None => (hardware.gpus.keys())
+                .flat_map(|kind| &kind.platforms)
+                .collect(),
         }
     }
 

@@ -33,6 +33,7 @@ mod recovery;
 mod require;
 mod rules;
 mod schedule;
+mod slices;
 mod submit;
 mod suspend;
 mod templates;

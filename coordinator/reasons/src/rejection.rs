@@ -1,6 +1,6 @@
 //! Reasons why a step can never be granted in a pool. The sentences are in `messages/rejection/`.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -104,6 +104,15 @@ pub enum HostMismatch {
         by_default: bool,
         /// The platforms of the pool's hosts.
         there: Vec<PlatformName>,
+    },
+    /// The step asks for whole GPUs, or for slices of a profile, and no host has any.
+    OfNoClass {
+        /// Profile of the slices that it asks for; `None` for whole GPUs.
+        asked: Option<String>,
+        /// Number of whole GPUs of the pool, of the platforms that the step asks for.
+        whole: u64,
+        /// Number of slices of each profile.
+        slices: BTreeMap<String, u64>,
     },
     /// The hosts that are large enough forbid something that the step asks for.
     Closed(ForbiddingHosts),

@@ -10,7 +10,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject, UserName
 use sluice_common::time::Time;
 
 use crate::inspect::block::BlockReason;
-use crate::model::host::PlatformFilter;
+use crate::model::host::HardwareFilter;
 use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::model::reservations::Reservations;
@@ -205,13 +205,11 @@ impl<'a> RequestInPool<'a> {
             .hosts()
             .iter()
             .filter(|(_, host)| host.schedulable);
-        let platforms_of = self.platforms_of();
+        let filters = self.filters();
         let free = hosts.flat_map(|(node, host)| {
-            let seen = platforms_of
-                .iter()
-                .filter(|platform| host.has_platform(**platform));
-            seen.map(move |platform| {
-                let free = host.free_for(*platform, HostResources::default());
+            let seen = filters.iter().filter(|filter| host.is_seen_by(**filter));
+            seen.map(move |filter| {
+                let free = host.free_for(*filter, HostResources::default());
                 (free.get(key), node)
             })
         });
@@ -219,22 +217,16 @@ impl<'a> RequestInPool<'a> {
         largest_fitting.map(|(free, node)| (node, free))
     }
 
-    /// Platforms whose hosts the request may run on; empty means all.
-    fn platforms_of(&self) -> Vec<PlatformFilter<'a>> {
-        self.each_platform()
-            .map(|in_pool| in_pool.platform)
-            .collect()
+    /// The hardware that the request may run on, most preferred first.
+    fn filters(&self) -> Vec<HardwareFilter<'a>> {
+        self.each_platform().map(|in_pool| in_pool.filter).collect()
     }
 
     /// Runs on hosts that the request may run on.
     fn reachable_runs(&self) -> BTreeSet<&'a AttemptId> {
-        let platforms_of = self.platforms_of();
+        let filters = self.filters();
         let hosts = self.pool.hosts().values();
-        let hosts = hosts.filter(|host| {
-            platforms_of
-                .iter()
-                .any(|platform| host.has_platform(*platform))
-        });
+        let hosts = hosts.filter(|host| filters.iter().any(|filter| host.is_seen_by(*filter)));
         hosts.flat_map(|host| &host.runs).collect()
     }
 

@@ -43,7 +43,7 @@ pub use model::eviction::{MAX_EVICTIONS, remember_eviction};
 pub use model::fair_share::FairUse;
 pub use model::frozen::FreezeState;
 pub use model::guard::{Denial, Guard};
-pub use model::host::{GpusByKind, Hardware, HostInventory, PlatformSet, matches_platform};
+pub use model::host::{GpuKind, GpusByKind, Hardware, HardwareFilter, HostInventory, PlatformSet};
 pub use model::loss_budget::{BeyondBudget, LostWork};
 pub use model::matching::Matching;
 pub use model::nomination::Nomination;

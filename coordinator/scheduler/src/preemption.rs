@@ -235,7 +235,7 @@ fn outcome_beside<'a>(
         victims,
         evicted: evicted.cloned().collect(),
         frozen,
-        platform: in_pool.platform.cloned(),
+        platform: in_pool.filter.platform.cloned(),
         hosts,
     };
     match taken.is_empty() {

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::mig::GpuClass;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
@@ -405,6 +406,7 @@ fn request(job: Job, place: u64) -> Request {
         preemptible: job.preemptible,
         hosts: job.nodes.max(1),
         each: HostResources::from_amounts(&each),
+        class: GpuClass::Whole,
         demand: demand(&each, job.nodes.max(1)),
         pool: job.pool,
         suspends: job.on_preempt == OnPreempt::Suspend,

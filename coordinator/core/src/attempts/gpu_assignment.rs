@@ -1,12 +1,13 @@
-//! Chooses the GPUs of a host for a step. The scheduler has decided how many; this takes free ones so that
-//! reservations of others still hold and scarce kinds stay for steps that can use nothing else.
+//! Chooses the GPUs of a host for a step. The scheduler has decided how many; this takes free ones of the class that the
+//! step asks for (whole, or slices of one profile), so that reservations of others still hold and scarce kinds stay for
+//! steps that can use nothing else.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::id::{PlatformName, StepId};
+use sluice_common::id::StepId;
 use sluice_common::inventory::Gpu;
-use sluice_scheduler::{GpusByKind, HostResources, Matching, PlatformSet, matches_platform};
+use sluice_scheduler::{GpuKind, GpusByKind, HardwareFilter, HostResources, Matching};
 
 use crate::attempts::gpu_locality::choose_near;
 use crate::model::node::Node;
@@ -14,9 +15,9 @@ use crate::model::placement::Placement;
 use crate::state::State;
 
 /// Free GPUs of a node, by kind.
-type FreeByKind<'a> = BTreeMap<PlatformSet, Vec<&'a Gpu>>;
+type FreeByKind<'a> = BTreeMap<GpuKind, Vec<&'a Gpu>>;
 
-/// Chooses GPUs of `node` for a step that asks for a platform, or for any. The GPUs are of one kind if one has enough
+/// Chooses GPUs of `node` for a step. The GPUs are of one kind if one has enough
 /// beyond what is promised to others: the kind for which fewest frozen steps wait, then the one of the fewest
 /// platforms, then the one that has them on the fewest NUMA nodes, then the one with the fewest left. Otherwise they are
 /// of several kinds, so that the rest serves the others. If too few are free beyond a head's nomination, the step is a
@@ -27,11 +28,11 @@ pub(crate) fn place(
     node: &Node,
     step: &StepId,
     request: HostResources,
-    platform: Option<&PlatformName>,
+    filter: HardwareFilter<'_>,
 ) -> Placement {
     let wanted = request.gpus();
     let mut of = free_gpus(state, node);
-    of.retain(|kind, _| matches_platform(platform, kind));
+    of.retain(|kind, _| filter.matches(kind));
     let mut chosen: Vec<&Gpu> = Vec::new();
     if wanted > 0 {
         for (kind, many) in share(state, node, step, &of, wanted) {
@@ -90,12 +91,12 @@ fn share(
     };
     let mut short = None;
     for reserved in promised {
-        let rest = || reserved.match_gpus(&all, None).0;
-        let alone = |kind: &PlatformSet| rest().assign(only(&all, |other| other == kind), wanted);
+        let rest = || reserved.match_gpus(&all, HardwareFilter::ANY).0;
+        let alone = |kind: &GpuKind| rest().assign(only(&all, |other| other == kind), wanted);
         let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
         let best = enough.min_by_key(|(kind, free)| {
             let nodes = numa_nodes(state, node, free, wanted);
-            (waited(free), kind.len(), nodes, free.len())
+            (waited(free), kind.platforms.len(), nodes, free.len())
         });
         if let Some((kind, _)) = best {
             return GpusByKind::from([(kind.clone(), wanted)]);
@@ -136,7 +137,7 @@ fn filled(mut share: GpusByKind, mut missing: u64, of: &FreeByKind<'_>) -> GpusB
     share
 }
 
-fn only(all: &GpusByKind, takes: impl Fn(&PlatformSet) -> bool) -> Vec<bool> {
+fn only(all: &GpusByKind, takes: impl Fn(&GpuKind) -> bool) -> Vec<bool> {
     all.keys().map(takes).collect()
 }
 

@@ -53,5 +53,5 @@ pub(crate) fn of_model(part: &Part, node: &Node) -> PlatformName {
     let gpus = &node.inventory.gpus;
     let own = gpus.iter().find(|gpu| part.gpus.contains(&gpu.uuid));
     let gpu = own.or_else(|| gpus.first());
-    gpu.map_or_else(platform::cpu, |gpu| platform::from_slug(&gpu.platform))
+    gpu.map_or_else(platform::cpu, platform::of_gpu)
 }

@@ -16,7 +16,8 @@ use sluice_common::platform::spec::{self, PlatformSpecs};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_scheduler::{
-    FreezeState, Hardware, HostInventory, HostResources, Nomination, Request, Run, Scheduler,
+    FreezeState, GpuKind, Hardware, HostInventory, HostResources, Nomination, Request, Run,
+    Scheduler,
 };
 
 use super::StoredState;
@@ -366,12 +367,16 @@ impl Index {
         let declared = self.platforms.get(&node.pool);
         let labels = node.labels_in_force();
         let host = node.as_host(&labels);
-        let kind =
+        let platforms =
             |gpu: Option<&Gpu>| spec::platforms_of(declared.into_iter().flatten(), &host, gpu);
+        let kind = |gpu: &Gpu| GpuKind {
+            class: gpu.class(),
+            platforms: platforms(Some(gpu)),
+        };
         let gpus = node.inventory.gpus.iter();
         let hardware = match node.inventory.gpus.is_empty() {
-            true => Hardware::uniform(kind(None), 0),
-            false => Hardware::from_gpus(gpus.map(|gpu| (gpu.uuid.clone(), kind(Some(gpu))))),
+            true => Hardware::uniform(platforms(None), 0),
+            false => Hardware::from_gpus(gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)))),
         };
         self.hardware.insert(node.name.clone(), hardware);
     }

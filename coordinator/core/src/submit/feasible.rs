@@ -1,11 +1,13 @@
 //! Rejections of steps that could never be granted.
 
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
+use sluice_common::mig::GpuClass;
 use sluice_reasons::rejection::{AmountBound, HostMismatch, Shortage};
 use sluice_reasons::{Cause, Rejection, SimilarPools};
-use sluice_scheduler::{Infeasible, Request};
+use sluice_scheduler::{Infeasible, Pool, Request};
 
 use crate::context::Context;
 use crate::guard::denied_hosts;
@@ -120,6 +122,8 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
         }
     } else if let Some(of_no_platform) = of_no_platform(ctx, pool, request) {
         of_no_platform
+    } else if let Some(of_no_class) = known.and_then(|known| of_no_class(known, request)) {
+        of_no_class
     } else if let Some(closed) = closed {
         HostMismatch::Closed(closed)
     } else {
@@ -135,6 +139,26 @@ pub(crate) fn no_policy(request: &Request) -> Rejection {
         subject: request.subject.clone(),
         pool: request.pool.clone(),
     }
+}
+
+/// The rejection because a pool has no GPU of the class that a request asks for; `None` if it has one.
+fn of_no_class(pool: &Pool, request: &Request) -> Option<HostMismatch> {
+    let found = pool.gpus_by_class(pool.wanted(request));
+    if request.each.gpus() == 0 || found.contains_key(&request.class) {
+        return None;
+    }
+    let slices = found.iter().filter_map(|(class, gpus)| match class {
+        GpuClass::Whole => None,
+        GpuClass::Slice(profile) => Some((profile.to_string(), *gpus)),
+    });
+    Some(HostMismatch::OfNoClass {
+        asked: match &request.class {
+            GpuClass::Whole => None,
+            GpuClass::Slice(profile) => Some(profile.to_string()),
+        },
+        whole: found.get(&GpuClass::Whole).copied().unwrap_or(0),
+        slices: slices.collect(),
+    })
 }
 
 /// The rejection because no host of a pool is of a requested platform; `None` if one is, or if any will do.

@@ -30,7 +30,10 @@ pub(crate) fn of_settings(
     });
     let mut found: Origins = settings.collect();
     let is_set = [
-        ("resources.gpu_count", spec.resources.gpu_count.is_some()),
+        (
+            "resources.gpu_count",
+            spec.resources.gpu_count.is_some() || spec.resources.mig.is_some(),
+        ),
         ("resources.cpu_count", spec.resources.cpu_count.is_some()),
         ("resources.memory", spec.resources.memory.is_some()),
         ("resources.storage", spec.resources.storage.is_some()),

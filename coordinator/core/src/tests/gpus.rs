@@ -333,6 +333,11 @@ fn one_gpu(is_cut: bool) -> FromNode {
     FromNode::Inventory(Box::new(found))
 }
 
+/// A step on these instances.
+fn slices(count: u64) -> StepSpec {
+    of_slices(spec(0, 1000), "3g.40gb", count)
+}
+
 /// Ends the only attempt of a step and frees its GPUs.
 fn finish(harness: &mut Harness, attempt: &str) {
     harness.status("n", attempt, ended(Exit::Code(0)));
@@ -343,7 +348,7 @@ fn finish(harness: &mut Harness, attempt: &str) {
 fn a_whole_gpu_is_not_granted_beside_a_step_on_an_instance_of_it() {
     let mut harness = Harness::one_node(0, 8);
     harness.say("n", one_gpu(true));
-    harness.submit("slice", spec(1, 1000)).unwrap();
+    harness.submit("slice", slices(1)).unwrap();
     assert_eq!(harness.placed("slice").1, ["MIG-1"]);
     harness.run("slice.1");
     harness.say("n", one_gpu(false));
@@ -372,7 +377,7 @@ fn instances_are_not_granted_beside_a_step_on_their_whole_gpu() {
     harness.submit("whole", spec(1, 1000)).unwrap();
     harness.run("whole.1");
     harness.say("n", one_gpu(true));
-    harness.submit("slice", spec(2, 1000)).unwrap();
+    harness.submit("slice", slices(2)).unwrap();
     assert_eq!(harness.state("slice"), StepState::Queued);
     let why = harness.reason("slice").message;
     let expected = "in use: step `whole` holds its whole GPU `GPU-n-0`";
@@ -389,7 +394,7 @@ fn a_gpu_that_is_listed_whole_and_cut_is_granted_by_its_instances_alone() {
     };
     both.gpus.extend(inventory("n", 1, 8).gpus);
     harness.say("n", FromNode::Inventory(both));
-    harness.submit("a", spec(2, 1000)).unwrap();
+    harness.submit("a", slices(2)).unwrap();
     assert_eq!(harness.placed("a").1, ["MIG-1", "MIG-2"]);
     let notes = &harness
         .core
@@ -410,13 +415,15 @@ fn a_cordon_of_a_gpu_outlives_its_instances() {
     harness.say("n", one_gpu(true));
     harness.change("n", cordon("0", Some("fans")));
     harness.say("n", one_gpu(false));
-    harness.submit("a", spec(1, 1000)).unwrap();
-    assert_eq!(harness.state("a"), StepState::Queued);
+    harness.submit("whole", spec(1, 1000)).unwrap();
+    assert_eq!(harness.state("whole"), StepState::Queued);
     harness.say("n", one_gpu(true));
+    harness.submit("a", slices(1)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Queued);
     harness.change("n", uncordon("MIG-2"));
     assert_eq!(harness.placed("a").1, ["MIG-1"]);
     harness.change("n", cordon("MIG-2", None));
-    harness.submit("b", spec(1, 1000)).unwrap();
+    harness.submit("b", slices(1)).unwrap();
     assert_eq!(harness.state("b"), StepState::Queued);
     finish(&mut harness, "a.1");
     assert_eq!(harness.placed("b").1, ["MIG-1"], "the other stays open");
@@ -442,7 +449,7 @@ fn what_a_gpu_lacks_its_instances_lack() {
     let mut harness = Harness::one_node(0, 8);
     harness.say("n", one_gpu(true));
     harness.say("n", say(&[("GPU-n-0", held(4711))]));
-    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.submit("a", slices(1)).unwrap();
     assert_eq!(harness.state("a"), StepState::Queued);
     let restore = harness.change("n", uncordon("MIG-1")).sent;
     let gpus = vec!["GPU-n-0".into()];

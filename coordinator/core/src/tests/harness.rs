@@ -15,7 +15,8 @@ use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
-use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::inventory::{Gpu, Inventory, MigInstance};
+use sluice_common::mig::MigRequest;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
@@ -700,6 +701,29 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         privileged: false,
         host_network: false,
         inherited: Default::default(),
+    }
+}
+
+/// The step with slices of a profile in place of whole GPUs.
+pub(super) fn of_slices(mut spec: StepSpec, profile: &str, count: u64) -> StepSpec {
+    spec.resources.gpu_count = None;
+    spec.resources.mig = Some(MigRequest {
+        profile: profile.parse().unwrap(),
+        count,
+    });
+    let others = spec.request.iter().filter(|(key, _)| key.as_str() != GPU);
+    let others: Amounts = others.map(|(key, n)| (key.clone(), n)).collect();
+    let mut request = spec.resources.demand().unwrap();
+    request.add(&others);
+    spec.request = request.with(STEP_RUN, 1);
+    spec
+}
+
+/// A slice of the GPU with this UUID and `-whole`.
+pub(super) fn slice_of(uuid: &str, profile: &str) -> MigInstance {
+    MigInstance {
+        profile: profile.into(),
+        parent: format!("{uuid}-whole"),
     }
 }
 

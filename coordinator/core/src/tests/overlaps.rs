@@ -15,13 +15,16 @@ use sluice_common::state::NodeState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, StopReason};
-use sluice_scheduler::{GpusByKind, matches_platform};
+use sluice_scheduler::{GpusByKind, HardwareFilter};
 
 use super::harness::*;
 use crate::attempts::gpu_assignment::free_gpus;
 use crate::input::Desired;
 use crate::model::step::PartPhase;
 use crate::record::Record;
+
+/// Profiles of slices.
+const PROFILES: [&str; 2] = ["1g.10gb", "3g.40gb"];
 
 /// Platforms that steps ask for.
 const LIKES: [&str; 7] = ["a", "b", "c", "wide", "any", "small, wide", "b, any"];
@@ -31,6 +34,8 @@ enum OverlapEvent {
     Submit {
         vip: bool,
         gpus: u64,
+        /// Whether it asks for slices of a profile, by number.
+        slices: Option<usize>,
         likes: usize,
         nodes: u32,
         suspends: bool,
@@ -55,9 +60,9 @@ fn event(sorts: bool) -> impl Strategy<Value = OverlapEvent> {
         prop::bool::weighted(0.8),
     );
     prop_oneof![
-        6 => (1u64..4, 0..LIKES.len(), prop_oneof![5 => Just(1u32), 1 => Just(2)], flags).prop_map(
-            |(gpus, likes, nodes, (vip, suspends, preemptible))| OverlapEvent::Submit {
-                vip, gpus, likes, nodes, suspends, preemptible,
+        6 => (1u64..4, slices(), 0..LIKES.len(), prop_oneof![5 => Just(1u32), 1 => Just(2)], flags).prop_map(
+            |(gpus, slices, likes, nodes, (vip, suspends, preemptible))| OverlapEvent::Submit {
+                vip, gpus, slices, likes, nodes, suspends, preemptible,
             }
         ),
         12 => (0usize..64).prop_map(|nth| OverlapEvent::Progress { nth }),
@@ -66,12 +71,17 @@ fn event(sorts: bool) -> impl Strategy<Value = OverlapEvent> {
     ]
 }
 
-/// Each GPU of each host: its model, and whether it has the larger memory.
-type HostGpus = Vec<Vec<(usize, bool)>>;
+/// No profile, or one of two.
+fn slices() -> impl Strategy<Value = Option<usize>> {
+    prop_oneof![3 => Just(None), 1 => (0usize..2).prop_map(Some)]
+}
+
+/// Each GPU of each host: its model, whether it has the larger memory, and whether it is a slice.
+type HostGpus = Vec<Vec<(usize, bool, Option<usize>)>>;
 
 fn hosts() -> impl Strategy<Value = HostGpus> {
     prop::collection::vec(
-        prop::collection::vec((0usize..3, any::<bool>()), 1..6),
+        prop::collection::vec((0usize..3, any::<bool>(), slices()), 1..6),
         1..3,
     )
 }
@@ -101,7 +111,8 @@ fn set_up(hosts: &HostGpus) -> Harness {
     let mut harness = Harness::new();
     for (n, gpus) in hosts.iter().enumerate() {
         let mut hello = hello(&format!("n{n}"), u32::try_from(gpus.len()).unwrap(), 64);
-        for (gpu, (model, large)) in hello.inventory.gpus.iter_mut().zip(gpus) {
+        for (gpu, (model, large, slice)) in hello.inventory.gpus.iter_mut().zip(gpus) {
+            gpu.mig = slice.map(|profile| slice_of(&gpu.uuid, PROFILES[profile]));
             gpu.platform = ["a", "b", "c"][*model].into();
             gpu.memory_bytes = if *large { 80 } else { 40 } << 30;
         }
@@ -176,6 +187,7 @@ fn play(harness: &mut Harness, n: usize, event: &OverlapEvent) {
         OverlapEvent::Submit {
             vip,
             gpus,
+            slices,
             likes,
             nodes,
             suspends,
@@ -187,6 +199,9 @@ fn play(harness: &mut Harness, n: usize, event: &OverlapEvent) {
                 preemptible: *preemptible,
                 ..spec(*gpus, 0)
             };
+            if let Some(profile) = slices {
+                spec = of_slices(spec, PROFILES[*profile], *gpus);
+            }
             if *vip {
                 spec.subject = "vip".parse().unwrap();
             }
@@ -219,17 +234,27 @@ fn check_grants(harness: &Harness, mark: usize) {
         let spec = &harness.core.state().step(&attempt.step).unwrap().spec;
         let asked = platform::parse_platforms(spec.platform.as_deref().unwrap());
         // `any` in a list means any platform.
-        let asked: Vec<PlatformName> = asked.unwrap();
+        let mut asked: Vec<PlatformName> = asked.unwrap();
+        if let Some(mig) = &spec.resources.mig {
+            let slices: Vec<PlatformName> = (asked.iter())
+                .map(|name| platform::of_slice(name, mig.profile.as_str()))
+                .collect();
+            asked.extend(slices);
+        }
+        let class = spec.gpu_class();
         let of = |view: Option<&PlatformName>| {
             placements.iter().all(|placement| {
                 let node = harness.core.state().node(&placement.node).unwrap();
                 let hardware = harness.core.state().index().hardware(node);
                 let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
                 assert_eq!(distinct.len() as u64, spec.request.get("gpu"), "{attempt}");
-                placement
-                    .gpus
-                    .iter()
-                    .all(|gpu| matches_platform(view, hardware.kind_of(gpu).unwrap()))
+                placement.gpus.iter().all(|gpu| {
+                    let filter = HardwareFilter {
+                        class: Some(&class),
+                        platform: view,
+                    };
+                    filter.matches(hardware.kind_of(gpu).unwrap())
+                })
             })
         };
         let fits = asked.is_empty() || asked.iter().any(|one| of(Some(one)));
@@ -245,7 +270,7 @@ fn check_promises(harness: &Harness) {
         let free: GpusByKind = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
         let placeholder_id = StepId::new("nobody").unwrap();
         let [_, firm] = state.scheduler().reserved_on(&node.name, &placeholder_id);
-        let (_, missing) = firm.match_gpus(&free, None);
+        let (_, missing) = firm.match_gpus(&free, HardwareFilter::ANY);
         assert_eq!(missing, 0, "{}", node.name);
     }
 }

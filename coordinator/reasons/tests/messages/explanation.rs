@@ -100,6 +100,7 @@ fn request() -> Request {
         preemptible: true,
         hosts: 1,
         each: HostResources::from_amounts(&each),
+        class: Default::default(),
         demand: demand(&each, 1),
         pool: None,
         accepted_at: None,

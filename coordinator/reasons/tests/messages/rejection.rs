@@ -149,6 +149,21 @@ fn after_mismatch(last: Option<&HostMismatch>) -> Vec<HostMismatch> {
             ]
         }
         Some(HostMismatch::OfNoPlatform { .. }) => {
+            let of = |asked: Option<&str>, whole, slices: &[(&str, u64)]| HostMismatch::OfNoClass {
+                asked: asked.map(String::from),
+                whole,
+                slices: (slices.iter())
+                    .map(|(profile, n)| (String::from(*profile), *n))
+                    .collect(),
+            };
+            vec![
+                of(None, 0, &[("1g.10gb", 14), ("3g.40gb", 1)]),
+                of(Some("3g.40gb"), 3, &[("1g.10gb", 1)]),
+                of(Some("3g.40gb"), 0, &[("1g.10gb", 7)]),
+                of(Some("3g.40gb"), 0, &[]),
+            ]
+        }
+        Some(HostMismatch::OfNoClass { .. }) => {
             let mut by_pool = forbidding(0);
             by_pool.platform = None;
             let mut by_platform = forbidding(1);

@@ -1,7 +1,8 @@
-//! Hosts and their platforms. A GPU can be of several platforms; GPUs of one host with the same set of platforms are
-//! of one kind. A host has every platform that one of its GPUs has, or, without GPUs, those that its pool assigns. A
-//! request that names a platform sees only the hosts of that platform and their GPUs of that platform; a request that
-//! names none sees all. A gang always runs on hosts of one platform.
+//! Hosts and their platforms. A GPU can be of several platforms; GPUs of one host of the same class (whole, or slices of
+//! one profile) with the same set of platforms are of one kind. A host has every platform that one of its GPUs has, or,
+//! without GPUs, those that its pool assigns. A request that names a platform sees only the hosts of that platform and
+//! their GPUs of that platform; a request that names none sees all. A request for GPUs sees only those of its class: no
+//! step is granted whole GPUs and slices together. A gang always runs on hosts of one platform.
 //!
 //! Hosts are indexed for each platform, so that a request for one platform does not go through other hosts.
 
@@ -9,31 +10,58 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
+use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 
 use crate::model::host_ranking::HostRanking;
 use crate::model::request::Run;
 use crate::model::resources::HostResources;
 
-/// The platform to look at; `None` means all.
-pub(crate) type PlatformFilter<'a> = Option<&'a PlatformName>;
+/// The GPUs and hosts that a request may be granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HardwareFilter<'a> {
+    /// Class of the GPUs; `None` means all, for requests without GPUs.
+    pub class: Option<&'a GpuClass>,
+    /// The platform to look at; `None` means all.
+    pub platform: Option<&'a PlatformName>,
+}
+
+impl HardwareFilter<'_> {
+    /// The filter that everything matches.
+    pub const ANY: Self = Self {
+        class: None,
+        platform: None,
+    };
+
+    pub(crate) fn is_any(self) -> bool {
+        self == Self::ANY
+    }
+
+    /// Whether GPUs of a kind match.
+    pub fn matches(self, kind: &GpuKind) -> bool {
+        self.class.is_none_or(|class| *class == kind.class)
+            && self.platform.is_none_or(|it| kind.platforms.contains(it))
+    }
+
+    /// Number of GPUs that match.
+    pub(crate) fn count(self, gpus: &GpusByKind) -> u64 {
+        let kinds = gpus.iter().filter(|(kind, _)| self.matches(kind));
+        kinds.map(|(_, gpus)| gpus).sum()
+    }
+}
 
 /// All platforms of one GPU.
 pub type PlatformSet = BTreeSet<PlatformName>;
 
+/// What requests tell GPUs of a host apart by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GpuKind {
+    pub class: GpuClass,
+    pub platforms: PlatformSet,
+}
+
 /// Number of GPUs of each kind.
-pub type GpusByKind = BTreeMap<PlatformSet, u64>;
-
-/// Whether GPUs of a kind match a platform filter.
-pub fn matches_platform(platform: PlatformFilter<'_>, kind: &PlatformSet) -> bool {
-    platform.is_none_or(|platform| kind.contains(platform))
-}
-
-/// Number of GPUs of one platform.
-fn gpus_of_platform(gpus: &GpusByKind, platform: &PlatformName) -> u64 {
-    let kinds = gpus.iter().filter(|(kind, _)| kind.contains(platform));
-    kinds.map(|(_, gpus)| gpus).sum()
-}
+pub type GpusByKind = BTreeMap<GpuKind, u64>;
 
 /// The hosts of one platform, or all, in three rankings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,13 +77,12 @@ pub(crate) struct HostIndex {
 }
 
 impl HostIndex {
-    pub(crate) fn insert(&mut self, node: &NodeName, host: &Host, platform: PlatformFilter<'_>) {
+    pub(crate) fn insert(&mut self, node: &NodeName, host: &Host, filter: HardwareFilter<'_>) {
         self.by_capacity
-            .insert(node.clone(), host.capacity_for(platform));
+            .insert(node.clone(), host.capacity_for(filter));
         if host.schedulable {
-            let free = host.free_for(platform, HostResources::default());
-            self.by_usable
-                .insert(node.clone(), host.usable_for(platform));
+            let free = host.free_for(filter, HostResources::default());
+            self.by_usable.insert(node.clone(), host.usable_for(filter));
             self.by_free.insert(node.clone(), free);
             if !host.has_gpus() {
                 self.without_gpus.insert(node.clone(), free);
@@ -63,10 +90,10 @@ impl HostIndex {
         }
     }
 
-    pub(crate) fn remove(&mut self, node: &NodeName, host: &Host, platform: PlatformFilter<'_>) {
-        let free = host.free_for(platform, HostResources::default());
-        self.by_capacity.remove(node, host.capacity_for(platform));
-        self.by_usable.remove(node, host.usable_for(platform));
+    pub(crate) fn remove(&mut self, node: &NodeName, host: &Host, filter: HardwareFilter<'_>) {
+        let free = host.free_for(filter, HostResources::default());
+        self.by_capacity.remove(node, host.capacity_for(filter));
+        self.by_usable.remove(node, host.usable_for(filter));
         self.by_free.remove(node, free);
         self.without_gpus.remove(node, free);
     }
@@ -82,12 +109,14 @@ pub struct Hardware {
     /// GPUs by kind; a single entry with 0 GPUs for a host without any.
     pub gpus: GpusByKind,
     /// Kind of each GPU, by UUID. Filled only if the host has several kinds.
-    pub(crate) kinds: BTreeMap<String, PlatformSet>,
+    pub(crate) kinds: BTreeMap<String, GpuKind>,
 }
 
 impl Hardware {
-    /// A host whose GPUs are all of one kind, or that has none.
-    pub fn uniform(kind: PlatformSet, gpus: u64) -> Self {
+    /// A host whose GPUs are all whole and of the same platforms, or that has none.
+    pub fn uniform(platforms: PlatformSet, gpus: u64) -> Self {
+        let class = GpuClass::Whole;
+        let kind = GpuKind { class, platforms };
         Self {
             gpus: GpusByKind::from([(kind, gpus)]),
             kinds: BTreeMap::new(),
@@ -95,7 +124,7 @@ impl Hardware {
     }
 
     /// A host with these GPUs.
-    pub fn from_gpus(gpus: impl Iterator<Item = (String, PlatformSet)>) -> Self {
+    pub fn from_gpus(gpus: impl Iterator<Item = (String, GpuKind)>) -> Self {
         let mut hardware = Self {
             gpus: GpusByKind::new(),
             kinds: gpus.collect(),
@@ -119,7 +148,7 @@ impl Hardware {
     }
 
     /// The kind of one GPU.
-    pub fn kind_of(&self, gpu: &str) -> Option<&PlatformSet> {
+    pub fn kind_of(&self, gpu: &str) -> Option<&GpuKind> {
         match self.kinds.get(gpu) {
             Some(kind) => Some(kind),
             None => self.gpus.keys().next().filter(|_| self.gpus.len() == 1),
@@ -186,7 +215,7 @@ impl HostInventory {
 impl Host {
     /// Resources that are not granted; 0 if more is granted than the host has.
     pub(crate) fn free(&self) -> HostResources {
-        self.free_for(None, HostResources::default())
+        self.free_for(HardwareFilter::ANY, HostResources::default())
     }
 }
 
@@ -220,69 +249,78 @@ impl Host {
         self.hardware.gpus.len() > 1
     }
 
-    /// The platforms of each kind of GPU, or of the host itself if it has none.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = &PlatformSet> {
+    /// Each kind of GPU, or of the host itself if it has none.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &GpuKind> {
         self.hardware.gpus.keys()
     }
 
-    /// All platforms of the host.
-    pub(crate) fn platforms(&self) -> BTreeSet<&PlatformName> {
-        self.hardware.gpus.keys().flatten().collect()
+    /// All platforms of the host's GPUs of a class, or of all; without GPUs, of the host itself.
+    pub(crate) fn platforms(&self, class: Option<&GpuClass>) -> BTreeSet<&PlatformName> {
+        let filter = HardwareFilter {
+            class,
+            platform: None,
+        };
+        let kinds = self.kinds().filter(|kind| filter.matches(kind));
+        kinds.flat_map(|kind| &kind.platforms).collect()
     }
 
-    /// Whether the host matches a platform filter.
-    pub(crate) fn has_platform(&self, platform: PlatformFilter<'_>) -> bool {
-        platform.is_none()
-            || self
-                .hardware
-                .gpus
-                .keys()
-                .any(|kind| matches_platform(platform, kind))
+    /// Whether the host has slices of GPUs.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.kinds().any(|kind| kind.class != GpuClass::Whole)
     }
 
-    /// Capacity for one platform; nothing if the host is not of it.
-    pub(crate) fn capacity_for(&self, platform: PlatformFilter<'_>) -> HostResources {
-        match platform {
-            None => self.capacity,
-            Some(_) if !self.has_platform(platform) => HostResources::default(),
-            Some(platform) if self.is_mixed() => {
-                let gpus = gpus_of_platform(&self.hardware.gpus, platform);
-                self.capacity.with_gpus(gpus)
-            }
-            Some(_) => self.capacity,
+    /// Whether the host matches a filter.
+    pub(crate) fn is_seen_by(&self, filter: HardwareFilter<'_>) -> bool {
+        filter.is_any() || self.kinds().any(|kind| filter.matches(kind))
+    }
+
+    /// Capacity for a filter; nothing if the host does not match.
+    pub(crate) fn capacity_for(&self, filter: HardwareFilter<'_>) -> HostResources {
+        if filter.is_any() {
+            return self.capacity;
+        }
+        match (self.is_seen_by(filter), self.is_mixed()) {
+            (false, _) => HostResources::default(),
+            (true, true) => self.capacity.with_gpus(filter.count(&self.hardware.gpus)),
+            (true, false) => self.capacity,
         }
     }
 
+    /// Whether a filter may tell some GPUs of the host from others.
+    fn is_split_by(&self, filter: HardwareFilter<'_>) -> bool {
+        !filter.is_any() && self.is_mixed()
+    }
+
     /// The part of that capacity that can be granted, however full the host is.
-    pub(crate) fn usable_for(&self, platform: PlatformFilter<'_>) -> HostResources {
-        let unfit = match platform.filter(|_| self.is_mixed()) {
-            None => self.unfit,
-            Some(platform) => {
+    pub(crate) fn usable_for(&self, filter: HardwareFilter<'_>) -> HostResources {
+        let unfit = match self.is_split_by(filter) {
+            false => self.unfit,
+            true => {
                 let unfit = self.hardware.count_by_kind(self.unfit_gpus.iter());
-                self.unfit.with_gpus(gpus_of_platform(&unfit, platform))
+                self.unfit.with_gpus(filter.count(&unfit))
             }
         };
-        self.capacity_for(platform).less(unfit)
+        self.capacity_for(filter).less(unfit)
     }
 
-    /// Resources that would be free for one platform if `freed` were released.
+    /// Resources that would be free for a filter if `freed` were released.
     pub(crate) fn free_for(
         &self,
-        platform: PlatformFilter<'_>,
+        filter: HardwareFilter<'_>,
         freed: HostResources,
     ) -> HostResources {
-        let used = self.used_for(platform).less(freed);
-        self.usable_for(platform).less(used)
+        let used = self.used_for(filter).less(freed);
+        self.usable_for(filter).less(used)
     }
 
-    /// Resources granted for one platform, without lost and unfit ones.
-    pub(crate) fn used_for(&self, platform: PlatformFilter<'_>) -> HostResources {
+    /// Resources granted for a filter, without lost and unfit ones.
+    pub(crate) fn used_for(&self, filter: HardwareFilter<'_>) -> HostResources {
         let taken = self.used.less(self.lost);
-        match platform.filter(|_| self.is_mixed()) {
-            None => taken,
-            Some(platform) => {
+        match self.is_split_by(filter) {
+            false => taken,
+            true => {
                 let held = self.gpus_by_run.values();
-                taken.with_gpus(held.map(|gpus| gpus_of_platform(gpus, platform)).sum())
+                taken.with_gpus(held.map(|gpus| filter.count(gpus)).sum())
             }
         }
     }
@@ -299,19 +337,17 @@ impl Host {
         free
     }
 
-    /// Resources that become free for one platform when a run releases `each`.
+    /// Resources that become free for a filter when a run releases `each`.
     pub(crate) fn released_for(
         &self,
-        platform: PlatformFilter<'_>,
+        filter: HardwareFilter<'_>,
         attempt: &AttemptId,
         each: HostResources,
     ) -> HostResources {
         let back = each.less(self.lost_by_run.get(attempt).copied().unwrap_or_default());
         let held = self.gpus_by_run.get(attempt);
-        match platform.filter(|_| self.is_mixed()).zip(held) {
-            Some((platform, held)) => {
-                back.with_gpus(gpus_of_platform(held, platform).min(each.gpus()))
-            }
+        match held.filter(|_| self.is_split_by(filter)) {
+            Some(held) => back.with_gpus(filter.count(held).min(each.gpus())),
             // All GPUs match, or the run is hypothetical.
             None => back,
         }

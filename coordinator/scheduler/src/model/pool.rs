@@ -1,6 +1,7 @@
 //! One pool: its terms, accounts and hosts, and what is granted of it.
 
 mod fair_use;
+pub(crate) mod hardware_index;
 mod hosts;
 mod platforms;
 pub(crate) mod policies;
@@ -10,6 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
+use sluice_common::mig::GpuClass;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
@@ -20,6 +22,7 @@ use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, HostIndex};
 use crate::model::loss_budget::LostWork;
 use crate::model::nomination::Nomination;
+use crate::model::pool::hardware_index::HardwareIndex;
 use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -64,11 +67,13 @@ pub struct Pool {
     hosts: BTreeMap<NodeName, Host>,
     /// Sum of what all hosts have.
     detected: HostResources,
-    /// All hosts of the pool.
-    pub(super) all: HostIndex,
-    /// Hosts by platform.
-    pub(super) by_platform: BTreeMap<PlatformName, HostIndex>,
-    /// An empty index, for platforms that no host has.
+    /// All hosts of the pool with all their GPUs.
+    any: HardwareIndex,
+    /// Hosts by the class of their GPUs. Filled only if a host has slices; else all GPUs are of one class.
+    by_class: BTreeMap<GpuClass, HardwareIndex>,
+    /// Number of hosts with slices.
+    with_slices: usize,
+    /// An empty index, for hardware that no host has.
     pub(super) empty: HostIndex,
     /// Requests with a firm nomination here.
     pub(crate) firm_nominations: BTreeSet<StepId>,

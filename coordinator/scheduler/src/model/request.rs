@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
@@ -31,6 +32,8 @@ pub struct Request {
     pub hosts: u32,
     /// Resources on each host.
     pub each: HostResources,
+    /// Class of the GPUs in `each`.
+    pub class: GpuClass,
     /// Resources of the pool: every key multiplied by the number of hosts, `step_run` once.
     pub demand: Amounts,
     /// The only pool that it may run in; `None` means any.
@@ -83,10 +86,21 @@ pub struct Run {
     pub frozen: Option<Box<FreezeState>>,
 }
 
-/// The platforms that a step asks for. Malformed names were rejected at submission.
+/// The platforms that a step asks for; for slices, a model of GPUs means its slices too. Malformed names were rejected
+/// at submission.
 fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
     let asked = spec.platform.as_deref().map(platform::parse_platforms);
-    asked.and_then(Result::ok).unwrap_or_default()
+    let asked = asked.and_then(Result::ok).unwrap_or_default();
+    let Some(mig) = &spec.resources.mig else {
+        return asked;
+    };
+    let with_slices = asked.into_iter().flat_map(|name| {
+        let profile = mig.profile.as_str();
+        let is_whole = !name.as_str().ends_with(profile);
+        let slices = is_whole.then(|| platform::of_slice(&name, profile));
+        [Some(name), slices].into_iter().flatten()
+    });
+    with_slices.collect()
 }
 
 /// The demand on a pool of `hosts` hosts that take `each`.
@@ -106,6 +120,7 @@ pub(crate) struct RequestClass {
     preemptible: bool,
     hosts: u32,
     each: HostResources,
+    class: GpuClass,
     demand: Amounts,
     pool: Option<PoolName>,
     platforms: Vec<PlatformName>,
@@ -132,6 +147,7 @@ impl Request {
             preemptible: spec.preemptible,
             hosts: spec.nodes.max(1),
             each: HostResources::from_amounts(&spec.request),
+            class: spec.gpu_class(),
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
             accepted_at: None,
@@ -156,6 +172,11 @@ impl Request {
         }
     }
 
+    /// Class of the GPUs that it asks for; `None` if it asks for none.
+    pub(crate) fn gpu_class(&self) -> Option<&GpuClass> {
+        (self.each.gpus() > 0).then_some(&self.class)
+    }
+
     /// Whether it may run in a pool that was created by record `made`, if its subject has a policy there.
     pub fn may_run_in(&self, name: &PoolName, made: u64) -> bool {
         self.pool.as_ref().is_none_or(|only| only == name)
@@ -174,6 +195,7 @@ impl Request {
             preemptible: self.preemptible,
             hosts: self.hosts,
             each: self.each,
+            class: self.class.clone(),
             demand: self.demand.clone(),
             pool: self.pool.clone(),
             platforms: self.platforms.clone(),
@@ -244,6 +266,7 @@ mod tests {
             preemptible: true,
             hosts: 2,
             each: HostResources::from_amounts(&each),
+            class: GpuClass::Whole,
             demand: demand(&each, 2),
             pool: None,
             accepted_at: None,

@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
+use sluice_common::mig::GpuClass;
 use sluice_common::time::Time;
 
 use crate::model::frozen::{GpuUuids, Resumption};
-use crate::model::host::{self, GpusByKind, Host, PlatformSet};
+use crate::model::host::{GpuKind, GpusByKind, HardwareFilter, Host};
 use crate::model::matching::Matching;
 use crate::model::nomination::Nomination;
 use crate::model::request::{Request, ResourcesByHost, Run};
@@ -22,69 +23,58 @@ use crate::model::scheduler::Scheduler;
 pub struct ReservedOnHost {
     /// Resources with GPUs of any kind.
     any_gpus: HostResources,
-    /// GPUs by platform.
-    by_platform: BTreeMap<PlatformName, u64>,
+    /// GPUs by platform and class, either of which may be any.
+    filtered: BTreeMap<(Option<PlatformName>, Option<GpuClass>), u64>,
     /// Exact GPUs, by kind.
     exact: GpusByKind,
 }
 
 impl ReservedOnHost {
-    fn add(&mut self, platform: Option<&PlatformName>, units: HostResources) {
-        let Some(platform) = platform else {
+    fn add(&mut self, filter: HardwareFilter<'_>, units: HostResources) {
+        if filter.is_any() {
             self.any_gpus = self.any_gpus.plus(units);
             return;
-        };
+        }
         self.any_gpus = self.any_gpus.plus(units.with_gpus(0));
-        *self.by_platform.entry(platform.clone()).or_default() += units.gpus();
+        let filter = (filter.platform.cloned(), filter.class.cloned());
+        *self.filtered.entry(filter).or_default() += units.gpus();
     }
 
     /// Adds exact GPUs that must be free.
     fn add_exact(&mut self, host: Option<&Host>, units: HostResources, own: Vec<&String>) {
         let units = units.with_gpus(own.len() as u64);
         let Some(host) = host.filter(|host| host.is_mixed()) else {
-            return self.add(None, units);
+            return self.add(HardwareFilter::ANY, units);
         };
-        self.add(None, units.with_gpus(0));
+        self.add(HardwareFilter::ANY, units.with_gpus(0));
         for (kind, gpus) in host.hardware.count_by_kind(own.into_iter()) {
             *self.exact.entry(kind).or_default() += gpus;
         }
     }
 
-    /// The part that a request for a platform may not take, so that the rest still serves the others: a request that
+    /// The part that a request with a filter may not take, so that the rest still serves the others: a request that
     /// accepts many kinds gets those that no other needs.
-    fn unavailable_to(&self, host: &Host, platform: Option<&PlatformName>) -> HostResources {
-        if platform.is_none() || !host.is_mixed() {
-            let named: u64 = self.by_platform.values().chain(self.exact.values()).sum();
+    fn unavailable_to(&self, host: &Host, filter: HardwareFilter<'_>) -> HostResources {
+        if filter.is_any() || !host.is_mixed() {
+            let named: u64 = self.filtered.values().chain(self.exact.values()).sum();
             return self.any_gpus.with_gpus(self.any_gpus.gpus() + named);
         }
         let free = host.free_gpus_by_kind();
-        let (mut matching, unserved) = self.match_gpus(&free, platform);
-        let unavailable_to: Vec<bool> = free
-            .keys()
-            .map(|kind| host::matches_platform(platform, kind))
-            .collect();
-        let there = free
-            .iter()
-            .filter(|(kind, _)| host::matches_platform(platform, kind));
-        let there: u64 = there.map(|(_, gpus)| gpus).sum();
+        let (mut matching, unserved) = self.match_gpus(&free, filter);
+        let unavailable_to: Vec<bool> = free.keys().map(|kind| filter.matches(kind)).collect();
+        let there = filter.count(&free);
         let left = matching.assign(unavailable_to, there);
         self.any_gpus.with_gpus(there - left + unserved)
     }
 
     /// Assigns the free GPUs of a host to all reservations; returns what is left, and how many GPUs are missing of
-    /// those that a request for `platform` competes for.
-    pub fn match_gpus(
-        &self,
-        free: &GpusByKind,
-        platform: Option<&PlatformName>,
-    ) -> (Matching, u64) {
+    /// those that a request with a filter competes for.
+    pub fn match_gpus(&self, free: &GpusByKind, filter: HardwareFilter<'_>) -> (Matching, u64) {
         let mut matching = Matching::new(free.values().copied().collect());
         let mut unserved = 0;
-        let mut serve = |takes: &dyn Fn(&PlatformSet) -> bool, wanted: u64| {
+        let mut serve = |takes: &dyn Fn(&GpuKind) -> bool, wanted: u64| {
             let takes: Vec<bool> = free.keys().map(takes).collect();
-            let competes = |(kind, takes): (&PlatformSet, &bool)| {
-                *takes && host::matches_platform(platform, kind)
-            };
+            let competes = |(kind, takes): (&GpuKind, &bool)| *takes && filter.matches(kind);
             let competes = free.keys().zip(&takes).any(competes);
             let served = matching.assign(takes, wanted);
             if competes {
@@ -96,12 +86,30 @@ impl ReservedOnHost {
         for (own, gpus) in &self.exact {
             serve(&|kind| kind == own, *gpus);
         }
-        for (platform, gpus) in &self.by_platform {
-            serve(&|kind| kind.contains(platform), *gpus);
+        let (of_class, of_platform): (Vec<_>, Vec<_>) =
+            (self.filtered.iter()).partition(|((platform, _), _)| platform.is_none());
+        for ((platform, class), gpus) in of_platform.into_iter().chain(of_class) {
+            let own = HardwareFilter {
+                class: class.as_ref(),
+                platform: platform.as_ref(),
+            };
+            serve(&|kind| own.matches(kind), *gpus);
         }
         serve(&|_| true, self.any_gpus.gpus());
         (matching, unserved)
     }
+}
+
+/// The hardware that a nomination of a request is for.
+fn filter_of<'a>(
+    scheduler: &Scheduler,
+    request: &'a Request,
+    nomination: &'a Nomination,
+) -> HardwareFilter<'a> {
+    let platform = nomination.platform.as_ref();
+    let pool = scheduler.pool(&nomination.pool);
+    let filter = pool.map(|pool| pool.filter(request, platform));
+    filter.unwrap_or(HardwareFilter::ANY)
 }
 
 /// A host in the pool of a nomination.
@@ -144,7 +152,7 @@ impl Reservations {
         nomination: &Nomination,
         releases: impl Fn(&AttemptId, &Run) -> (HostResources, Amounts),
     ) {
-        let platform = nomination.platform.as_ref();
+        let filter = filter_of(scheduler, request, nomination);
         let mut awaited = Amounts::new();
         let mut on: ResourcesByHost = ResourcesByHost::new();
         for id in &nomination.awaits {
@@ -156,7 +164,7 @@ impl Reservations {
             for node in &run.holding {
                 let sum = on.entry(node.clone()).or_default();
                 let host = host_of(scheduler, nomination, node);
-                let back = host.map_or(each, |host| host.released_for(platform, id, each));
+                let back = host.map_or(each, |host| host.released_for(filter, id, each));
                 *sum = sum.plus(back);
             }
         }
@@ -167,7 +175,7 @@ impl Reservations {
             let missing = request.each.less(held);
             let reservations = self.hosts.entry(node.clone()).or_default();
             match &request.resumes {
-                None => reservations.add(platform, missing),
+                None => reservations.add(filter, missing),
                 Some(resumes) => {
                     // Count exactly those of its own GPUs that these runs hold.
                     let awaits = nomination.awaits.iter().filter_map(|id| scheduler.run(id));
@@ -200,10 +208,11 @@ impl Reservations {
         nomination: &Nomination,
     ) {
         self.pool.add(&request.demand);
+        let filter = filter_of(scheduler, request, nomination);
         for node in &nomination.hosts {
             let reservations = self.hosts.entry(node.clone()).or_default();
             match &request.resumes {
-                None => reservations.add(nomination.platform.as_ref(), request.each),
+                None => reservations.add(filter, request.each),
                 Some(resumes) => {
                     let host = host_of(scheduler, nomination, node);
                     reservations.add_exact(host, request.each, resumes.gpus.iter().collect());
@@ -232,7 +241,7 @@ impl Reservations {
         for (kind, gpus) in gone.flat_map(|(_, gpus)| gpus) {
             *free.entry(kind.clone()).or_default() += gpus;
         }
-        let (mut matching, _) = reservations.match_gpus(&free, None);
+        let (mut matching, _) = reservations.match_gpus(&free, HardwareFilter::ANY);
         let own = host.hardware.count_by_kind(own.iter());
         let missing = own.iter().map(|(own, gpus)| {
             let takes = free.keys().map(|kind| kind == own).collect();
@@ -246,16 +255,16 @@ impl Reservations {
         self.hosts.remove(node).unwrap_or_default()
     }
 
-    /// Resources of a host that a request for a platform may not take.
+    /// Resources of a host that a request with a filter may not take.
     pub(crate) fn unavailable_on(
         &self,
         node: &NodeName,
         host: &Host,
-        platform: Option<&PlatformName>,
+        filter: HardwareFilter<'_>,
     ) -> HostResources {
         let reservations = self.hosts.get(node);
         reservations.map_or(HostResources::default(), |reservations| {
-            reservations.unavailable_to(host, platform)
+            reservations.unavailable_to(host, filter)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::amount::{ResourceKey, STEP_RUN};
+use sluice_common::amount::{GPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{NodeName, PoolName};
 
 use crate::model::pool::Pool;
@@ -103,6 +103,9 @@ impl RequestInPool<'_> {
         if let Some((key, _)) = unknown {
             return Some(Infeasible::UnknownResource { key: key.clone() });
         }
+        if self.lacks_class(allow_pending) {
+            return Some(Infeasible::NoHostFits { hosts: 0 });
+        }
         let over_capacity =
             keys().find_map(|(key, asked)| self.over_capacity(key, asked, allow_pending));
         let policy = || keys().find_map(|(key, asked)| self.against_policy(key, asked));
@@ -113,6 +116,13 @@ impl RequestInPool<'_> {
 
     fn is_known(&self, key: &str) -> bool {
         HOST_KEYS.contains(&key) || key == STEP_RUN || self.pool.declared(key).is_some()
+    }
+
+    /// Whether the pool has no GPU of the class that the request asks for.
+    fn lacks_class(&self, allow_pending: bool) -> bool {
+        let is_checked = !self.pool.hosts().is_empty() && !allow_pending;
+        let class = self.filter.class.filter(|_| is_checked);
+        class.is_some_and(|class| !self.pool.has_class(class))
     }
 
     /// Reported capacity may grow with the next host, so a request with `allow_pending` is not checked against it.
@@ -126,10 +136,12 @@ impl RequestInPool<'_> {
         if !declared && (self.pool.hosts().is_empty() || allow_pending) {
             return None;
         }
-        let capacity = self
-            .pool
-            .capacity(key.as_str())
-            .filter(|capacity| asked > *capacity)?;
+        let is_detected = key.as_str() == GPU && !self.pool.hosts().is_empty() && !allow_pending;
+        let class = self.filter.class.filter(|_| is_detected);
+        let of_class = class.map_or(u64::MAX, |class| self.pool.gpus_of_class(class));
+        let capacity = self.pool.capacity(key.as_str());
+        let capacity = capacity.map(|capacity| capacity.min(of_class));
+        let capacity = capacity.filter(|capacity| asked > *capacity)?;
         let key = key.clone();
         Some(Infeasible::ExceedsPoolCapacity {
             key,

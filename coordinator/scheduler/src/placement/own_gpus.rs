@@ -8,6 +8,7 @@ use sluice_common::amount::MEMORY_MB;
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::frozen::GpuUuids;
+use crate::model::host::HardwareFilter;
 use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
@@ -43,7 +44,7 @@ impl Scheduler {
         let host = pool.hosts().get(node);
         let free = host.map_or(0, |host| {
             host.free()
-                .less(reservations.unavailable_on(node, host, None))
+                .less(reservations.unavailable_on(node, host, HardwareFilter::ANY))
                 .get(MEMORY_MB)
         });
         let declared = pool.declared(MEMORY_MB).map_or(u64::MAX, |declared| {
@@ -137,7 +138,7 @@ impl<'a> RequestInPool<'a> {
         let guard = own_pool.and_then(|pool| self.request.guards.get(pool));
         let host = self.pool.hosts().get(node);
         let judged = guard.zip(host);
-        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(kind)))
+        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(&kind.platforms)))
     }
 
     /// Hosts of a ranking that cover the request and that it may run on, tightest first.
@@ -189,7 +190,9 @@ impl<'a> RequestInPool<'a> {
         let Some(host) = self.pool.hosts().get(node) else {
             return false;
         };
-        let promised = reservations.unavailable_on(node, host, None).gpus();
+        let promised = reservations
+            .unavailable_on(node, host, HardwareFilter::ANY)
+            .gpus();
         if promised == 0 {
             return false;
         }

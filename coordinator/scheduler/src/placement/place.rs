@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{NodeName, PlatformName, StepId};
 use sluice_common::pool::HostPlacement;
 
-use crate::model::host::{Host, PlatformFilter};
+use crate::model::host::Host;
 use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
@@ -100,7 +100,7 @@ impl<'a> RequestInPool<'a> {
         let hosts =
             hosts.filter_map(|(node, free)| Some((node, self.pool.hosts().get(node)?, free)));
         let left = hosts.map(|(node, host, free)| {
-            let reserved = reservations.unavailable_on(node, host, self.platform);
+            let reserved = reservations.unavailable_on(node, host, self.filter);
             (node, host, free.less(reserved))
         });
         let fitting = left.filter(|(.., free)| free.cover(each)).take(considered);
@@ -166,8 +166,8 @@ impl<'a> RequestInPool<'a> {
             let host = self.pool.hosts().get(node).filter(|host| host.schedulable);
             let host = host.filter(|_| self.may_run_on(node));
             let fits = host.is_some_and(|host| {
-                let free = host.free_for(self.platform, HostResources::default());
-                let reservations = reservations.unavailable_on(node, host, self.platform);
+                let free = host.free_for(self.filter, HostResources::default());
+                let reservations = reservations.unavailable_on(node, host, self.filter);
                 free.less(reservations).cover(self.request.each)
             });
             fits && self.own_gpus_taken(node, reservations, |_| false) == 0
@@ -179,13 +179,13 @@ impl<'a> RequestInPool<'a> {
     /// their platform: the pool's default may have changed.
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
         let asked = self.pool.wanted(self.request);
-        let asks = self.platform.map_or(asked.is_empty(), |platform| {
+        let asks = self.filter.platform.map_or(asked.is_empty(), |platform| {
             asked.is_empty() || asked.contains(platform)
         });
         let asks = asks || self.request.resumes.is_some();
         asks && hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
-            let large = |host: &Host| host.usable_for(self.platform).cover(self.request.each);
+            let large = |host: &Host| host.usable_for(self.filter).cover(self.request.each);
             host.is_some_and(|host| host.schedulable && large(host)) && self.may_run_on(node)
         })
     }
@@ -198,7 +198,7 @@ impl<'a> RequestInPool<'a> {
             Some(FreePlacement {
                 hosts,
                 passed,
-                platform: in_pool.platform,
+                platform: in_pool.filter.platform,
             })
         })
     }
@@ -249,5 +249,5 @@ pub(crate) struct FreePlacement<'a> {
     /// The waiting requests that the grant would go past.
     pub(crate) passed: BTreeSet<StepId>,
     /// Platform by which the hosts were found.
-    pub(crate) platform: PlatformFilter<'a>,
+    pub(crate) platform: Option<&'a PlatformName>,
 }

@@ -4,10 +4,10 @@
 use alloc::borrow::Cow;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 
 use crate::model::account::Account;
-use crate::model::host::{HostIndex, PlatformFilter};
+use crate::model::host::{HardwareFilter, HostIndex};
 use crate::model::pool::Pool;
 use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
@@ -22,8 +22,8 @@ pub(crate) struct RequestInPool<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) account: &'a Account,
     pub(crate) request: &'a Request,
-    /// The platform that is being tried.
-    pub(crate) platform: PlatformFilter<'a>,
+    /// The hardware that is being tried.
+    pub(crate) filter: HardwareFilter<'a>,
 }
 
 impl Scheduler {
@@ -47,7 +47,7 @@ impl<'a> RequestInPool<'a> {
             pool,
             account,
             request,
-            platform: first_platform(pool, request),
+            filter: first_filter(pool, request),
         })
     }
 
@@ -218,17 +218,18 @@ impl<'a> RequestInPool<'a> {
     /// The request for each platform to try, most preferred first.
     pub(crate) fn each_platform(&self) -> impl Iterator<Item = RequestInPool<'a>> + use<'a> {
         let in_pool = *self;
-        let platforms_of = self.pool.platforms_of(self.request).into_iter();
-        platforms_of.map(move |platform| in_pool.on_platform(platform))
+        let filters = self.pool.filters_of(self.request).into_iter();
+        filters.map(move |filter| Self { filter, ..in_pool })
     }
 
     /// The same request for another platform.
-    pub(crate) fn on_platform(&self, platform: PlatformFilter<'a>) -> Self {
-        Self { platform, ..*self }
+    pub(crate) fn on_platform(&self, platform: Option<&'a PlatformName>) -> Self {
+        let filter = self.pool.filter(self.request, platform);
+        Self { filter, ..*self }
     }
 
     pub(crate) fn host_index(&self) -> &'a HostIndex {
-        self.pool.host_index(self.platform)
+        self.pool.host_index(self.filter)
     }
 
     /// Resources that become free on a host for the request when a run releases `each`.
@@ -239,7 +240,7 @@ impl<'a> RequestInPool<'a> {
         each: HostResources,
     ) -> HostResources {
         let host = self.pool.hosts().get(node);
-        host.map_or(each, |host| host.released_for(self.platform, attempt, each))
+        host.map_or(each, |host| host.released_for(self.filter, attempt, each))
     }
 
     /// Nominated use of a resource by the subject's other requests, less what the subject's own runs release for
@@ -269,8 +270,9 @@ impl<'a> RequestInPool<'a> {
     }
 }
 
-fn first_platform<'a>(pool: &'a Pool, request: &'a Request) -> PlatformFilter<'a> {
-    pool.platforms_of(request).into_iter().next().flatten()
+fn first_filter<'a>(pool: &'a Pool, request: &'a Request) -> HardwareFilter<'a> {
+    let first = pool.filters_of(request).into_iter().next();
+    first.unwrap_or(HardwareFilter::ANY)
 }
 
 /// Resources that are reserved for other requests.

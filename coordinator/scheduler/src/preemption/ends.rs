@@ -12,10 +12,9 @@ mod fewest;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, PlatformName};
 use sluice_common::time::Time;
 
-use crate::model::host::PlatformFilter;
 use crate::model::nomination::Nomination;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
@@ -58,7 +57,7 @@ impl AwaitedResources {
 }
 
 type Named<'a> = (&'a AttemptId, &'a Run);
-type EndsOnPlatform<'a> = (AwaitedEnds, PlatformFilter<'a>);
+type EndsOnPlatform<'a> = (AwaitedEnds, Option<&'a PlatformName>);
 
 /// Chooses the hosts, on one of the platforms of a request, on which it should wait, and the runs that it awaits there.
 /// `None` if no schedulable host could hold it even when empty, or if its present nomination is as good: one with a latest
@@ -94,7 +93,7 @@ fn fewest<'a>(
         let known = fewest.as_ref();
         let less_than = known.map_or(less_than, |(ends, _)| Some(ends.units));
         if let Some(ends) = fewest::await_fewest(in_pool, reservations, less_than) {
-            fewest = Some((ends, in_pool.platform));
+            fewest = Some((ends, in_pool.filter.platform));
         }
     }
     fewest
@@ -110,7 +109,7 @@ fn earliest<'a>(
     }
     let found = in_pool.each_platform().filter_map(|in_pool| {
         let ends = earliest::await_earliest(in_pool, reservations, before)?;
-        Some((ends, in_pool.platform))
+        Some((ends, in_pool.filter.platform))
     });
     found.min_by_key(|(ends, _)| (ends.end, ends.units))
 }

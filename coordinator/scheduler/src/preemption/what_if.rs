@@ -194,13 +194,13 @@ impl<'a> WhatIf<'a> {
         let RequestInPool {
             pool,
             request,
-            platform,
+            filter,
             ..
         } = self.in_pool;
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         pool.hosts().get(node).is_some_and(|host| {
-            let free = host.free_for(platform, freed.plus(more));
-            free.less(self.reservations.unavailable_on(node, host, platform))
+            let free = host.free_for(filter, freed.plus(more));
+            free.less(self.reservations.unavailable_on(node, host, filter))
                 .cover(request.each)
         })
     }
@@ -273,7 +273,7 @@ impl<'a> WhatIf<'a> {
         let RequestInPool {
             pool,
             request,
-            platform,
+            filter,
             ..
         } = self.in_pool;
         let Some(host) = pool.hosts().get(node) else {
@@ -281,10 +281,10 @@ impl<'a> WhatIf<'a> {
         };
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         // If a host shrank under its runs, not all that they release is usable.
-        let free = host.free_for(platform, freed);
+        let free = host.free_for(filter, freed);
         request
             .each
-            .less(free.less(self.reservations.unavailable_on(node, host, platform)))
+            .less(free.less(self.reservations.unavailable_on(node, host, filter)))
     }
 
     pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {

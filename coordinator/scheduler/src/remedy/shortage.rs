@@ -120,14 +120,14 @@ impl<'a> RequestInPool<'a> {
         reservations: &Reservations,
     ) -> Option<HostShortage<'a>> {
         let host = self.pool.hosts().get(node)?;
-        let taken = host.used_for(self.platform);
-        let taken = taken.plus(reservations.unavailable_on(node, host, self.platform));
+        let taken = host.used_for(self.filter);
+        let taken = taken.plus(reservations.unavailable_on(node, host, self.filter));
         let each = self.request.each;
         // Of a resource that it does not ask for, others may hold more than there is.
         let asked = each.iter().filter(|(_, asked)| *asked > 0);
         let missing = asked.filter_map(|(key, asked)| {
             let needed = asked.saturating_add(taken.get(key));
-            let has = host.usable_for(self.platform);
+            let has = host.usable_for(self.filter);
             let more = needed.saturating_sub(has.get(key));
             (more > 0).then_some((key, more))
         });

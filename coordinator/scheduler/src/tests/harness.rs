@@ -9,6 +9,7 @@ use core::num::NonZeroU32;
 
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
@@ -657,6 +658,7 @@ fn request(ask: &JudgedRequest) -> Request {
         preemptible: ask.preemptible,
         hosts,
         each: HostResources::from_amounts(&each),
+        class: GpuClass::Whole,
         demand: demand(&each, hosts),
         pool: ask.pool.clone(),
         suspends: ask.suspends,

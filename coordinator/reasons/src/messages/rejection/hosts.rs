@@ -1,5 +1,7 @@
 //! Sentences about pools with too few hosts for a step.
 
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,6 +46,17 @@ impl HostMismatch {
                 let names: Vec<&str> = asked.iter().map(PlatformName::as_str).collect();
                 of(message).with("platform", names.join(",").as_str())
             }
+            HostMismatch::OfNoClass {
+                asked,
+                whole,
+                slices,
+            } => {
+                let asked = asked.as_deref();
+                let words = asked.map_or("whole GPU".to_owned(), |it| format!("slice `{it}`"));
+                let there = other_class(*whole, slices);
+                of(format!("pool `{pool}` has no {words}{there}"))
+                    .with("class", asked.unwrap_or("whole"))
+            }
             HostMismatch::Closed(closed) => {
                 of(format!("no host of pool `{pool}` admits it: {closed}"))
             }
@@ -55,6 +68,28 @@ impl HostMismatch {
                 .with_amount("available", &closest.key, closest.has),
         }
     }
+}
+
+/// The GPUs and slices that a pool has, and how to ask for some.
+fn other_class(whole: u64, slices: &BTreeMap<String, u64>) -> String {
+    let ask = match (whole, slices.first_key_value()) {
+        (0, None) => return ": set `allow_pending: true` to wait for one".to_owned(),
+        (0, Some((profile, _))) => format!("ask for one with `--mig {profile}`"),
+        (_, _) => "ask for whole ones with `--gpus 1`".to_owned(),
+    };
+    let whole = (whole > 0).then(|| counted(whole, "whole GPU"));
+    let slices = slices.iter();
+    let slices = slices.map(|(profile, n)| counted(*n, "slice") + &format!(" `{profile}`"));
+    let there: Vec<String> = whole.into_iter().chain(slices).collect();
+    format!(
+        ": it has {}; {ask}, or set `allow_pending: true` to wait",
+        there.join(", ")
+    )
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 /// Names the platform with most hosts if there are several.

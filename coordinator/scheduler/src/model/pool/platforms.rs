@@ -4,32 +4,108 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PlatformName, PoolName};
+use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 
 use crate::model::guard::Denial;
-use crate::model::host::{HostIndex, PlatformFilter};
+use crate::model::host::{GpuKind, HardwareFilter, HostIndex};
 use crate::model::pool::Pool;
+use crate::model::pool::hardware_index::HardwareIndex;
 use crate::model::request::Request;
 
 impl Pool {
-    /// The hosts that match a platform filter.
-    pub(crate) fn host_index(&self, platform: PlatformFilter<'_>) -> &HostIndex {
-        match platform {
-            None => &self.all,
-            Some(platform) => self.by_platform.get(platform).unwrap_or(&self.empty),
+    /// The hosts that match a filter.
+    pub(crate) fn host_index(&self, filter: HardwareFilter<'_>) -> &HostIndex {
+        let hosts = self.of_class(filter.class);
+        let hosts = hosts.and_then(|hosts| hosts.hosts(filter.platform));
+        hosts.unwrap_or(&self.empty)
+    }
+
+    /// The hosts with GPUs of a class, or all.
+    fn of_class(&self, class: Option<&GpuClass>) -> Option<&HardwareIndex> {
+        match class {
+            None => Some(&self.any),
+            Some(class) => self.by_class.get(class),
         }
+    }
+
+    /// The class of GPUs that a request may be granted here; `None` if it asks for no GPU, or if it asks for whole ones
+    /// and there are only those.
+    fn class_for<'a>(&self, request: &'a Request) -> Option<&'a GpuClass> {
+        let class = request.gpu_class()?;
+        let is_only_one = *class == GpuClass::Whole && self.by_class.is_empty();
+        (!is_only_one).then_some(class)
+    }
+
+    /// The filter of a request for a platform, or for any.
+    pub(crate) fn filter<'a>(
+        &self,
+        request: &'a Request,
+        platform: Option<&'a PlatformName>,
+    ) -> HardwareFilter<'a> {
+        // A frozen run resumes on its own host and GPUs, whatever they are.
+        let is_new = request.resumes.is_none();
+        HardwareFilter {
+            class: self.class_for(request).filter(|_| is_new),
+            platform: platform.filter(|_| is_new),
+        }
+    }
+
+    /// Number of GPUs of each class on its hosts, of these platforms; empty means of any. Those that cannot be granted
+    /// count.
+    pub fn gpus_by_class(&self, platforms: &[PlatformName]) -> BTreeMap<&GpuClass, u64> {
+        let mut found = BTreeMap::new();
+        let kinds = self.hosts().values().flat_map(|host| &host.hardware.gpus);
+        let is_of = |kind: &GpuKind| {
+            platforms.is_empty() || platforms.iter().any(|it| kind.platforms.contains(it))
+        };
+        for (kind, gpus) in kinds.filter(|(kind, gpus)| **gpus > 0 && is_of(kind)) {
+            *found.entry(&kind.class).or_default() += gpus;
+        }
+        found
+    }
+
+    /// Amount of GPUs of a class on its hosts.
+    pub(crate) fn gpus_of_class(&self, class: &GpuClass) -> u64 {
+        let of_class = HardwareFilter {
+            class: Some(class),
+            platform: None,
+        };
+        let hosts = self.hosts().values();
+        let gpus = hosts.map(|host| of_class.count(&host.hardware.gpus));
+        gpus.sum()
+    }
+
+    /// Whether one of its hosts has GPUs of a class.
+    pub(crate) fn has_class(&self, class: &GpuClass) -> bool {
+        self.of_class(Some(class)).is_some()
     }
 
     /// The platforms of its hosts.
     pub fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
-        self.by_platform.keys()
+        self.any.platforms()
     }
 
     /// The platforms that a request may run on here, most preferred first; empty means any.
     pub fn wanted<'a>(&'a self, request: &'a Request) -> &'a [PlatformName] {
+        let default = self.terms().default_platform.as_slice();
         match request.takes_default {
-            true => self.terms().default_platform.as_slice(),
             false => &request.platforms,
+            true => match &request.class {
+                GpuClass::Whole => default,
+                // Slices are of another platform than the whole GPUs of their model.
+                GpuClass::Slice(_) => {
+                    let slices = self.of_class(Some(&request.class));
+                    let has = |it: &PlatformName| {
+                        slices.is_some_and(|there| there.hosts(Some(it)).is_some())
+                    };
+                    if default.iter().all(has) {
+                        default
+                    } else {
+                        &[]
+                    }
+                }
+            },
         }
     }
 
@@ -51,7 +127,7 @@ impl Pool {
         let by_platform = any
             .into_iter()
             .chain(wanted)
-            .map(|platform| self.host_index(platform));
+            .map(|platform| self.host_index(self.filter(request, platform)));
         let large =
             by_platform.flat_map(|host_index| host_index.by_capacity.covering(request.each));
         large.map(|(node, _)| node)
@@ -61,7 +137,8 @@ impl Pool {
     /// resource, the amount asked and the amount the host has.
     pub fn closest(&self, request: &Request) -> Option<(&NodeName, &'static str, u64, u64)> {
         let platform = self.wanted(request).first();
-        let known = &self.host_index(platform).by_capacity;
+        let filter = self.filter(request, platform);
+        let known = &self.host_index(filter).by_capacity;
         let (node, has) = known.closest(request.each, |_| true)?;
         let (key, asked, has) = has.first_shortage(request.each)?;
         Some((node, key, asked, has))
@@ -69,13 +146,18 @@ impl Pool {
 
     /// Whether one of its hosts is of a platform.
     pub fn has(&self, platform: &PlatformName) -> bool {
-        self.by_platform.contains_key(platform)
+        self.any.hosts(Some(platform)).is_some()
     }
 
-    /// The platforms to try for a request, most preferred first.
-    pub(crate) fn platforms_of<'a>(&'a self, request: &'a Request) -> Vec<PlatformFilter<'a>> {
+    /// The hardware to try for a request, most preferred first.
+    pub(crate) fn filters_of<'a>(&'a self, request: &'a Request) -> Vec<HardwareFilter<'a>> {
+        let filters = self.platforms_of(request).into_iter();
+        let filters = filters.map(|platform| self.filter(request, platform));
+        filters.collect()
+    }
+
+    fn platforms_of<'a>(&'a self, request: &'a Request) -> Vec<Option<&'a PlatformName>> {
         if request.resumes.is_some() {
-            // A frozen run resumes on its own host and GPUs, whatever their platform.
             return Vec::from([None]);
         }
         let wanted = self.wanted(request);
@@ -83,21 +165,21 @@ impl Pool {
             return wanted.iter().map(Some).collect();
         }
         // A gang that accepts any platform still runs on hosts of one.
-        let several = self.by_platform.len() > 1 && request.hosts > 1;
-        match several {
-            true => self.platforms_in_order(request.each.gpus() == 0),
-            false => Vec::from([None]),
-        }
+        let there = self.of_class(self.class_for(request));
+        let there = there.filter(|there| request.hosts > 1 && there.platforms().len() > 1);
+        there.map_or(Vec::from([None]), |there| {
+            in_order(there, request.each.gpus() == 0)
+        })
     }
+}
 
-    /// Each platform of the pool; for requests without GPUs, the platform of hosts without GPUs comes first.
-    fn platforms_in_order(&self, without_gpus: bool) -> Vec<PlatformFilter<'_>> {
-        let mut names: Vec<&PlatformName> = self.by_platform.keys().collect();
-        if without_gpus {
-            names.sort_by_key(|name| name.as_str() != platform::CPU);
-        }
-        names.into_iter().map(Some).collect()
+/// Each platform of hosts; for requests without GPUs, the platform of hosts without GPUs comes first.
+fn in_order(hosts: &HardwareIndex, without_gpus: bool) -> Vec<Option<&PlatformName>> {
+    let mut names: Vec<&PlatformName> = hosts.platforms().collect();
+    if without_gpus {
+        names.sort_by_key(|name| name.as_str() != platform::CPU);
     }
+    names.into_iter().map(Some).collect()
 }
 
 impl Pool {
@@ -111,11 +193,11 @@ impl Pool {
         let Some(guard) = request.guards.get(name) else {
             return nodes;
         };
-        for platform in self.platforms_of(request) {
-            let large = self.host_index(platform).by_capacity.covering(request.each);
+        for filter in self.filters_of(request) {
+            let large = self.host_index(filter).by_capacity.covering(request.each);
             nodes.extend(large.filter_map(|(node, _)| {
                 let mut kinds = self.hosts().get(node)?.kinds();
-                Some((node, kinds.find_map(|kind| guard.denial(kind))?))
+                Some((node, kinds.find_map(|kind| guard.denial(&kind.platforms))?))
             }));
         }
         nodes
