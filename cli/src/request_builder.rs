@@ -103,6 +103,7 @@ pub(crate) fn from_flags(
         workdir: flags.workdir,
         resources: ResourceSettings {
             gpu_count: flags.gpus,
+            mig: flags.mig,
             cpu_count: flags.cpus,
             memory: flags.memory,
             storage: flags.storage,
@@ -151,6 +152,7 @@ fn flag_of(field: &str) -> String {
     match field {
         "command" => "the command".to_owned(),
         "resources.gpu_count" => "--gpus".to_owned(),
+        mig if mig.starts_with("resources.mig") => "--mig".to_owned(),
         "resources.cpu_count" => "--cpus".to_owned(),
         "resources.memory" => "--memory".to_owned(),
         "resources.storage" => "--storage".to_owned(),

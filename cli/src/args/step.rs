@@ -1,6 +1,7 @@
 //! Flags that describe a step, shared by `run` and `submit`.
 
 use sluice_common::label::{LabelChange, LabelChangeError};
+use sluice_common::mig::MigRequest;
 use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, PriorityClass, WorkKind};
 use sluice_common::template::Mount;
@@ -12,6 +13,9 @@ pub(crate) struct StepFlags {
     /// Whole GPUs on each host.
     #[arg(long, value_name = "N", value_parser = whole_gpus, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) gpus: Option<u64>,
+    /// Slices (MIG instances) of this profile on each host instead of whole GPUs, such as 3g.40gb or 1g.10gb:2; a CUDA process uses one.
+    #[arg(long, value_name = "PROFILE[:N]", help_heading = "Resources")]
+    pub(crate) mig: Option<MigRequest>,
     /// Cores on each host, such as 4 or 0.5.
     #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,

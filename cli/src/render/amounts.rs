@@ -68,7 +68,10 @@ fn word(key: &str, amount: u64) -> String {
 /// Formats a request: amounts as they were written, then the defaults.
 pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
     let unsaid = [
-        (GPU, resources.gpu_count.is_none()),
+        (
+            GPU,
+            resources.gpu_count.is_none() && resources.mig.is_none(),
+        ),
         (MCPU, resources.cpu_count.is_none()),
         (MEMORY_MB, resources.memory.is_none()),
         (STORAGE_MB, resources.storage.is_none()),
@@ -89,6 +92,7 @@ pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
 fn settings(resources: &ResourceSettings) -> String {
     let mut words = Vec::new();
     words.extend(resources.gpu_count.map(|n| format!("gpu={n}")));
+    words.extend(resources.mig.as_ref().map(|mig| format!("mig={mig}")));
     words.extend(resources.cpu_count.map(|n| format!("cpu={n}")));
     words.extend(
         resources

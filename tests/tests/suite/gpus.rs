@@ -477,9 +477,48 @@ fn listed(dev: &Dev) -> Vec<String> {
 const SLEEP: [&str; 3] = ["--", "sleep", "1000"];
 
 #[test]
+fn whole_gpus_and_slices_are_never_granted_together() {
+    let (_folder, path) = changed("h100-mig.json", |file| {
+        let slice = |n: u32| serde_json::json!({"uuid": format!("MIG-{n}"), "profile": "2g.20gb"});
+        file["gpus"][0]["mig"] = (1..=3).map(slice).collect();
+        for whole in 1..4 {
+            file["gpus"][whole]["mig"] = Value::Null;
+        }
+    });
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path)),
+        ..DevOptions::default()
+    });
+    dev.sluice(&["submit", "--id", "six", "--gpus", "6", "--", "true"]);
+    let why = dev.step_in("six", &["rejected"])["reason"]["message"].to_string();
+    assert!(why.contains("6") && why.contains("3"), "{why}");
+    let granted = |ask: &[&str]| {
+        let script = ["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
+        let shown = dev.ok(&[&["run"], ask, &script].concat());
+        let uuids = shown.trim().split(',').map(str::to_owned);
+        uuids.collect::<Vec<String>>()
+    };
+    let three = granted(&["--gpus", "3"]);
+    assert!(
+        three.len() == 3 && three.iter().all(|uuid| uuid.starts_with("GPU-")),
+        "{three:?}"
+    );
+    assert_eq!(granted(&["--mig", "2g.20gb"]), ["MIG-1"]);
+    assert_eq!(granted(&["--mig", "2g.20gb:2"]), ["MIG-1", "MIG-2"]);
+    let platform = ["--platform", "h100-2g.20gb", "--mig", "2g.20gb"];
+    assert_eq!(granted(&platform), ["MIG-1"]);
+    dev.sluice(&["submit", "--id", "other", "--mig", "3g.40gb", "--", "true"]);
+    let why = dev.step_in("other", &["rejected"])["reason"]["message"].to_string();
+    assert!(why.contains("3 slices `2g.20gb`"), "{why}");
+    let both = dev.sluice(&["submit", "--gpus", "1", "--mig", "2g.20gb", "--", "true"]);
+    let said = "--mig: the step asks for 1 whole GPUs as well";
+    assert!(both.stderr.contains(said), "{}", both.stderr);
+}
+
+#[test]
 fn a_cut_gpu_whose_mig_mode_cannot_be_read_stays_cut() {
     let (_folder, path, mut file, dev) = h100(Some(&["MIG-1", "MIG-2"]));
-    dev.ok(&[&["submit", "--id", "slice", "--gpus", "1"][..], &SLEEP].concat());
+    dev.ok(&[&["submit", "--id", "slice", "--mig", "3g.40gb"][..], &SLEEP].concat());
     dev.step_in("slice", &["running"]);
     file["gpus"][0]["errors"] = serde_json::json!({"nvmlDeviceGetMigMode": "UNKNOWN"});
     rewrite(&path, &file);
@@ -515,7 +554,7 @@ fn a_gpu_that_is_cut_under_a_step_is_granted_when_that_step_is_gone() {
     sluice_tests::eventually("the instances", || {
         (listed(&dev) == ["MIG-1", "MIG-2"]).then_some(())
     });
-    dev.ok(&[&["submit", "--id", "slice", "--gpus", "1"][..], &SLEEP].concat());
+    dev.ok(&[&["submit", "--id", "slice", "--mig", "3g.40gb"][..], &SLEEP].concat());
     let why = dev.step_in("slice", &["queued"])["reason"]["message"].to_string();
     assert!(why.contains("step `whole` holds its whole GPU"), "{why}");
     dev.ok(&["cancel", "whole"]);
