@@ -34,9 +34,14 @@ impl Defaults {
     }
 
     fn fill(&self, mut request: StepRequest) -> Result<StepRequest, Failure> {
-        request.subject = request.subject.or_else(|| self.subject.clone());
+        // The pipeline's own settings go before those of the context.
+        let pipeline = request.defaults.as_deref();
+        if pipeline.is_none_or(|it| it.subject.is_none()) {
+            request.subject = request.subject.or_else(|| self.subject.clone());
+        }
         request.workdir = match request.workdir {
             Some(dir) => Some(self.absolute(dir)?),
+            None if pipeline.is_some_and(|it| it.workdir.is_some()) => None,
             None => self.workdir.clone(),
         };
         if request.id.is_none() {
@@ -240,6 +245,16 @@ mod tests {
         assert_eq!(request.workdir.as_deref(), Some("/home/me/sub"));
         let request = typed("-- true", &Defaults::default()).unwrap();
         assert_eq!((request.workdir, request.subject), (None, None));
+    }
+
+    #[test]
+    fn settings_of_the_pipeline_go_before_those_of_the_context() {
+        let text = "kind: step\ncommand: [a]\ndefaults: {subject: prod, workdir: /srv}\n---\nkind: step\ncommand: [b]\ndefaults: {timeout: 1h}\n";
+        let requests = from_yaml(text, "f", &local()).unwrap();
+        let set = |it: &StepRequest| (it.subject.clone(), it.workdir.clone());
+        assert_eq!(set(&requests[0]), (None, None));
+        let own = (Some("dev".to_owned()), Some("/home/me".to_owned()));
+        assert_eq!(set(&requests[1]), own);
     }
 
     #[test]
