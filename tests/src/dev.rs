@@ -49,6 +49,8 @@ pub struct DevOptions {
     pub gpus: Option<(PathBuf, PathBuf)>,
     /// Environment variables of it and its daemons.
     pub variables: Vec<(&'static str, String)>,
+    /// Script to start it with, instead of the program itself.
+    pub script: Option<PathBuf>,
     /// Run copies of the programs, which the test may replace.
     pub own_programs: bool,
 }
@@ -128,9 +130,12 @@ impl Dev {
             crate::binaries()
         };
         let data = options.data.unwrap_or_else(|| folder.path().join("data"));
-        let mut command = base(&bin, folder.path(), user);
+        let program = options.script.as_deref();
+        let mut command = base(program.unwrap_or(&bin.join("sluice")), folder.path(), user);
+        if program.is_none() {
+            command.arg("dev");
+        }
         command
-            .arg("dev")
             .arg("--data")
             .arg(&data)
             .stdin(Stdio::null())
@@ -199,7 +204,7 @@ impl Dev {
 
     /// Builds a `sluice` command against it.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = base(&self.bin, self.folder.path(), self.user);
+        let mut command = base(&self.bin.join("sluice"), self.folder.path(), self.user);
         command.env("SLUICE_CONTEXT", &self.context).args(args);
         command
     }
@@ -365,8 +370,8 @@ fn eprint_tail(log: &str, reversed: &[&str]) {
     reversed.iter().rev().for_each(|line| eprintln!("{line}"));
 }
 
-fn base(bin: &Path, folder: &Path, user: Option<u32>) -> Command {
-    let mut command = Command::new(bin.join("sluice"));
+fn base(program: &Path, folder: &Path, user: Option<u32>) -> Command {
+    let mut command = Command::new(program);
     command
         .current_dir(folder)
         .env("HOME", folder)

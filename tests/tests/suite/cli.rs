@@ -1,7 +1,7 @@
 //! The command line against a live cluster: formats, filters, watching.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,18 @@ fn json(text: &str) -> Value {
 }
 
 /// A running command, with its lines of output and errors as they come.
-struct RunningCommand {
+pub(crate) struct RunningCommand {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl RunningCommand {
     fn start(dev: &Dev, args: &[&str]) -> Self {
-        let mut child = dev
-            .command(args)
+        Self::of(dev.command(args))
+    }
+
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -48,7 +51,7 @@ impl RunningCommand {
     }
 
     /// Sends a signal, if given, and waits for the exit code.
-    fn end(mut self, signal: Option<Signal>) -> Option<i32> {
+    pub(crate) fn end(mut self, signal: Option<Signal>) -> Option<i32> {
         if let Some(signal) = signal {
             sluice_tests::kill(self.child.id(), signal);
         }
@@ -56,8 +59,21 @@ impl RunningCommand {
         eventually("the command's end", ended).code()
     }
 
+    /// Returns the first line that is no head of a table, while `knock` makes something happen now and then.
+    pub(crate) fn knocked(&self, mut knock: impl FnMut()) -> String {
+        let is_head = |line: &str| line.chars().all(|c| c.is_ascii_uppercase() || c == ' ');
+        eventually("the first line", || {
+            knock();
+            let mut lines = std::iter::from_fn(|| {
+                let patience = Duration::from_millis(100);
+                self.lines.recv_timeout(patience).ok()
+            });
+            lines.find(|line| !is_head(line))
+        })
+    }
+
     /// Returns lines up to the first that `wanted` accepts.
-    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(crate) fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + Duration::from_secs(60);
         let mut seen = Vec::new();
         loop {
@@ -248,11 +264,10 @@ fn events_from_now_on_are_those_that_happen_later_also_over_a_lost_coordinator()
         &["get", "events", "--since", "now", "-w", "-o", "json"],
     );
     // Once it listens, one of these is seen.
-    let mut knocks = 0..;
-    let first = eventually("the first event", || {
-        let id = format!("knock-{}", knocks.next()?);
+    let mut knocks = 0_u64..;
+    let first = going.knocked(|| {
+        let id = format!("knock-{}", knocks.next().unwrap());
         dev.ok(&["submit", "--id", &id, "--", "true"]);
-        going.lines.recv_timeout(Duration::from_millis(100)).ok()
     });
     assert!(json(&first)["seq"].as_u64().unwrap() > last, "{first}");
     dev.kill(sluice_tests::Daemon::Coordinator);

@@ -92,17 +92,12 @@ fn lived() -> LeftDirectory {
         files: vec![file],
         ..DevOptions::default()
     });
-    let submit = |id: &str, subject: &str| {
-        let flags = ["--pool", "shared", "--subject", subject, "--gpus", "3"];
-        let what = [&["submit", "--id", id, "--name", id][..], &flags];
-        dev.ok(&[&what.concat()[..], &["--", "sleep", "1000"]].concat());
-    };
-    submit("low", "red");
-    dev.step_in("low", &["running"]);
-    submit("high", "blue");
-    dev.step_in("high", &["running"]);
-    submit("gone", "red");
-    dev.ok(&["cancel", "gone"]);
+    let start = "sluice dev --data ./cluster --file cluster.yaml";
+    for line in shown(start) {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[0], "sluice", "{line}");
+        dev.ok(&words[1..]);
+    }
     let running = replay(&data, &[]);
     assert_eq!(running.status.code(), Some(1));
     let refused = stderr(&running);

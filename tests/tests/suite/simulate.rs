@@ -136,7 +136,7 @@ fn what_the_documentation_shows_is_what_comes_out() {
     let page = fs::read_to_string(page).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("reclaim.json");
-    fs::write(&path, shown(&page, "```json")).unwrap();
+    fs::write(&path, shown(&page, "```json reclaim.json")).unwrap();
     let output = simulate(&[path.to_str().unwrap()]);
     assert_eq!(stderr(&output), "");
     assert_eq!(
