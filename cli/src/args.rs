@@ -332,28 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_documentation_shows_can_be_typed() {
+    fn the_page_has_each_command_with_examples() {
         let page = include_str!("../../docs/cli.md");
-        let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-        let mut lines = 0;
-        for path in std::fs::read_dir(docs).unwrap() {
-            let text = std::fs::read_to_string(path.unwrap().path()).unwrap_or_default();
-            let blocks = text.split("```sh\n").skip(1);
-            let shown = blocks.flat_map(|block| block.split("```").next().unwrap().lines());
-            for line in shown.filter_map(|line| line.strip_prefix("sluice ")) {
-                // What stands after two spaces explains it.
-                let line = line.split("  ").next().unwrap();
-                let words: Vec<&str> = line.split(' ').collect();
-                if let Err(error) = parse(&words) {
-                    panic!("{line}: {error}");
-                }
-                lines += 1;
-            }
-        }
-        assert!(lines > 15, "{lines}");
         let command = Args::command();
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            // A command with examples deserves a line on the page.
             if sub.get_after_help().is_some() {
                 assert!(page.contains(sub.get_name()), "{}", sub.get_name());
             }

@@ -140,6 +140,11 @@ fn the_examples_of_policies_show_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_commands_can_be_typed() {
+    assert!(run("docs/cli.md") > 10);
+}
+
+#[test]
 fn the_pages_on_validation_and_templates_show_what_is_printed() {
     assert!(run("docs/validation.md") >= 4);
     assert!(run("docs/templates.md") >= 2);
