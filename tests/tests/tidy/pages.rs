@@ -1,5 +1,6 @@
 //! Checks that each page of the documentation is linked, and that its links exist.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,31 +74,113 @@ fn the_index_of_the_documentation_has_every_page() {
     }
 }
 
-/// Words behind the fence of a block, which decide how it is tested; `docs/dev/testing.md` has the table.
-const BLOCKS: [&str; 7] = ["console", "json", "sh", "sh follow", "text", "toml", "yaml"];
+/// Pages whose blocks a test of their own runs, by the file of that test in the suite.
+const OWN_TESTS: [(&str, &str); 4] = [
+    ("docs/http.md", "openapi.rs"),
+    ("docs/logging.md", "logging/page.rs"),
+    ("docs/replay.md", "replay.rs"),
+    ("docs/simulate.md", "simulate.rs"),
+];
+
+/// Name of the block that CI runs as a whole.
+const RUN_BY_CI: &str = "tests/run.sh";
+
+/// A block of a page.
+struct Block {
+    /// The words behind its fence.
+    info: String,
+    text: String,
+    /// The page behind it.
+    rest: String,
+}
+
+fn blocks(page: &str) -> Vec<Block> {
+    let (mut found, mut rest) = (Vec::new(), page);
+    while let Some((_, behind)) = rest.split_once("```") {
+        let (info, behind) = behind.split_once('\n').expect("a fence ends its line");
+        let (text, behind) = behind.split_once("```").expect("a block has an end");
+        found.push(Block {
+            info: info.to_owned(),
+            text: text.to_owned(),
+            rest: behind.to_owned(),
+        });
+        rest = behind;
+    }
+    found
+}
+
+/// Returns the test that runs the commands of a page.
+fn test_of(page: &str) -> Option<String> {
+    let suite = |file: &str| fs::read_to_string(root().join("tests/tests/suite").join(file));
+    if let Some((_, file)) = OWN_TESTS.iter().find(|(own, _)| *own == page) {
+        let reads = suite(file).unwrap().contains(page);
+        return reads.then(|| format!("suite {file}"));
+    }
+    let runs = suite("pages.rs").unwrap();
+    let runs = ["run", "run_in"].map(|run| runs.contains(&format!("{run}(\"{page}\"")));
+    runs.contains(&true).then(|| "suite pages.rs".to_owned())
+}
+
+/// Whether a command of a later block names the file that a block is.
+fn is_used(file: &str, block: &Block) -> bool {
+    let later = blocks(&block.rest);
+    let commands = ["sh", "console"];
+    let mut later = later.iter().filter(|it| commands.contains(&&*it.info));
+    let is_named = |it: &Block| it.text.split_whitespace().any(|word| word == file);
+    later.any(is_named)
+}
+
+/// Returns what runs a block; `docs/dev/testing.md` has the table.
+fn run_by(page: &str, block: &Block) -> Option<String> {
+    let words: Vec<&str> = block.info.split(' ').collect();
+    let own = OWN_TESTS.iter().any(|(own, _)| *own == page);
+    match words[..] {
+        ["sh"] if block.text.trim_end() == RUN_BY_CI => {
+            let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
+            ci.contains(RUN_BY_CI).then(|| ".ci/run".to_owned())
+        }
+        ["console" | "sh"] | ["sh", "follow"] => test_of(page),
+        ["text"] if page == "README.md" => test_of(page),
+        ["json" | "text"] if own => test_of(page),
+        ["yaml"] if page == "docs/reference/documents.md" => {
+            Some("suite pages/documents.rs".to_owned())
+        }
+        ["toml"] => Some("suite pages/documents.rs".to_owned()),
+        ["yaml" | "toml" | "json", file] if is_used(file, block) => test_of(page),
+        [_, "guest:", scenario, _] if is_run_in_the_guest(&block.info) => {
+            Some(format!("guest {scenario}"))
+        }
+        _ => None,
+    }
+}
 
 #[test]
-fn each_block_says_what_becomes_of_it() {
-    for page in pages().into_iter().chain([root().join("README.md")]) {
-        let text = fs::read_to_string(&page).unwrap();
-        for block in text.split("```json\n").skip(1) {
-            let block = block.split("```").next().unwrap_or_default();
-            let read = serde_json::from_str::<serde_json::Value>(block);
-            assert!(read.is_ok(), "{}: {read:?}", page.display());
-        }
-        let fences = text.lines().map(str::trim_start);
-        let fences = fences.filter_map(|line| line.strip_prefix("```"));
-        for info in fences.step_by(2) {
-            let is_file =
-                info.starts_with("yaml ") || info.starts_with("toml ") || info.starts_with("json ");
-            assert!(
-                BLOCKS.contains(&info) || is_file || is_run_in_the_guest(info),
-                "{}: nothing runs a block `{info}`: `docs/dev/testing.md` lists the kinds of blocks; say in prose what \
-                 cannot be run",
-                page.display()
-            );
+fn each_block_is_run() {
+    let mut census = BTreeMap::<(String, String), usize>::new();
+    for path in pages().into_iter().chain([root().join("README.md")]) {
+        let text = fs::read_to_string(&path).unwrap();
+        let page = path.strip_prefix(root()).unwrap().to_str().unwrap();
+        for block in blocks(&text) {
+            let run_by = run_by(page, &block).unwrap_or_else(|| {
+                panic!(
+                    "{page}: nothing runs this block `{}`: `docs/dev/testing.md` lists the kinds of blocks and what \
+                     runs them; say in prose what cannot be run\n{}",
+                    block.info, block.text
+                )
+            });
+            let mut words = block.info.split(' ');
+            let kind = match (words.next(), words.next()) {
+                (Some(language), None) => language.to_owned(),
+                (Some(language), Some(how @ ("follow" | "guest:"))) => format!("{language} {how}"),
+                (language, _) => format!("{} FILE", language.unwrap_or_default()),
+            };
+            *census.entry((kind, run_by)).or_default() += 1;
         }
     }
+    for ((kind, run_by), blocks) in &census {
+        println!("{blocks:4} blocks `{kind}`: {run_by}");
+    }
+    assert!(census.len() > 10, "the search is broken: {census:?}");
 }
 
 /// Whether the scenario that a fence names exists, and runs the block.
