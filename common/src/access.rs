@@ -4,8 +4,10 @@
 //! The coordinator's HTTP layer queries it for each call; its core stores roles, bindings and tokens. Authentication
 //! (who a caller is, what a token or a certificate proves) is the HTTP layer's.
 
+mod binding_subject;
 mod builtin;
 mod evaluate;
+mod name_pattern;
 
 use core::fmt;
 use core::str::FromStr;
@@ -17,12 +19,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{MAX_NAME_BYTES, NameError, RoleName, TokenName, UserName};
+use crate::id::{MAX_NAME_BYTES, RoleName, TokenName, UserName};
 use crate::nearest::nearest;
 use crate::time::Time;
 
+pub use binding_subject::{BindingSubject, BindingSubjectError, CallerField};
 pub use builtin::{BUILT_IN_ROLES, built_in_role, is_reserved, pool_roles};
 pub use evaluate::{AccessQuery, Decision, Scope, decide};
+pub use name_pattern::NamePattern;
 
 /// Error for a word that is not in a closed list, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,7 +131,7 @@ keywords!(
         Drain = "drain",
         /// Set labels of a node.
         Label = "label",
-        /// Move a node to another pool.
+        /// Move a node, or a step that waits, to another pool.
         Move = "move",
         /// Revoke the access of a node.
         Revoke = "revoke",
@@ -232,79 +236,6 @@ impl<T> schemars::JsonSchema for OneOrAll<T> {
     }
 }
 
-/// A name pattern in which each `*` stands for any text, including none.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(with = "String"))]
-#[serde(try_from = "String", into = "String")]
-pub struct NamePattern(String);
-
-impl NamePattern {
-    /// Whether the pattern matches `name`.
-    pub fn matches(&self, name: &str) -> bool {
-        let mut parts = self.0.split('*');
-        let first = parts.next().unwrap_or("");
-        let Some(mut rest) = name.strip_prefix(first) else {
-            return false;
-        };
-        let mut parts: Vec<&str> = parts.collect();
-        let Some(last) = parts.pop() else {
-            return rest.is_empty();
-        };
-        for part in parts {
-            let Some(at) = rest.find(part) else {
-                return false;
-            };
-            rest = &rest[at + part.len()..];
-        }
-        rest.ends_with(last)
-    }
-
-    /// Whether the pattern matches every name.
-    pub fn matches_all(&self) -> bool {
-        self.0.bytes().all(|b| b == b'*')
-    }
-
-    /// The pattern as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for NamePattern {
-    type Err = NameError;
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        let byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'*');
-        if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(byte) {
-            return Ok(Self(text.to_owned()));
-        }
-        Err(NameError {
-            kind: "pattern of names",
-            text: text.to_owned(),
-            rule: "use 1 to 63 letters, digits, `-`, `_`, `.`, and `*` for any text",
-        })
-    }
-}
-
-impl TryFrom<String> for NamePattern {
-    type Error = NameError;
-    fn try_from(text: String) -> Result<Self, NameError> {
-        text.parse()
-    }
-}
-
-impl From<NamePattern> for String {
-    fn from(pattern: NamePattern) -> String {
-        pattern.0
-    }
-}
-
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
 /// Effect of an access rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -373,6 +304,8 @@ pub enum Member {
     Certificate(String),
     /// Callers that present an issuer's token with all these claims. A claim that is a list must contain the value.
     Claims(BTreeMap<String, String>),
+    /// Callers that a certificate or an issuer's token names as this user; `*` is every user.
+    User(OneOrAll<UserName>),
 }
 
 impl fmt::Display for Member {
@@ -384,6 +317,8 @@ impl fmt::Display for Member {
                 let claims = claims.iter().map(|(name, value)| format!("{name}={value}"));
                 write!(f, "claims {}", claims.collect::<Vec<_>>().join(","))
             }
+            Member::User(OneOrAll::All) => f.write_str("user *"),
+            Member::User(OneOrAll::One(user)) => write!(f, "user {user}"),
         }
     }
 }
@@ -401,21 +336,28 @@ pub struct BindingSpec {
     /// Limits the roles to these pools. Empty means every pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<NamePattern>,
-    /// Limits the roles to these subjects. Empty means every subject.
+    /// Limits the roles to these subjects. Empty means every subject. `{user}` stands for the member's own name, and
+    /// `{CLAIM}` for each value of a claim of the member's token; a member without a name that a subject can have gets
+    /// nothing there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub subjects: Vec<NamePattern>,
+    pub subjects: Vec<BindingSubject>,
     /// Members that get the roles.
     pub members: Vec<Member>,
 }
 
 impl BindingSpec {
-    /// The grants that each member gets from this binding.
-    pub fn grants(&self) -> impl Iterator<Item = RoleGrant> {
-        self.roles.iter().map(|role| RoleGrant {
+    /// The grants of a member whose names make `subjects` of those of the binding. There are none if none of them can
+    /// be filled in, because an empty list would mean every subject.
+    pub fn grants(&self, subjects: &[NamePattern]) -> Vec<RoleGrant> {
+        if subjects.is_empty() && !self.subjects.is_empty() {
+            return Vec::new();
+        }
+        let roles = self.roles.iter().map(|role| RoleGrant {
             role: role.clone(),
             pools: self.pools.clone(),
-            subjects: self.subjects.clone(),
-        })
+            subjects: subjects.to_vec(),
+        });
+        roles.collect()
     }
 }
 
@@ -491,27 +433,6 @@ pub struct AuditEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_star_stands_for_any_text() {
-        for (pattern, name, takes) in [
-            ("*", "x", true),
-            ("train", "train", true),
-            ("train", "training", false),
-            ("train*", "training", true),
-            ("*-prod", "a-prod", true),
-            ("*-prod", "a-prod2", false),
-            ("a*b*c", "a1b2c", true),
-            ("a*b*c", "acb", false),
-            ("a*a", "a", false),
-        ] {
-            let read: NamePattern = pattern.parse().unwrap();
-            assert_eq!(read.matches(name), takes, "{pattern} {name}");
-        }
-        for bad in ["", "a b", "a/b", "\u{1b}[2J", &"x".repeat(64)] {
-            assert!(bad.parse::<NamePattern>().is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn a_word_that_is_none_is_answered_with_the_nearest() {

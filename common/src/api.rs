@@ -42,7 +42,8 @@ mod template;
 mod validation;
 
 pub use access::{
-    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView, WhoAmIView,
+    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView,
+    UnfilledSubject, WhoAmIView,
 };
 pub use admin::{
     CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, UncordonRequest,

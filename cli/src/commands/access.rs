@@ -2,7 +2,7 @@
 
 use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, WhoAmIView};
 
-use super::outage_note;
+use super::{outage_note, submit};
 use crate::args::{
     ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, DeleteArgs,
     DeleteKind, Format,
@@ -86,9 +86,11 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
             subject,
         } => {
             // Steps submitted by `run` belong to this subject by default.
-            let own = client.context().file.subject.clone();
             let submits = verb == "create" && matches!(&*resource, "steps" | "step");
-            let subject = subject.or(own.filter(|_| submits));
+            let subject = match subject {
+                None if submits => submit::own_subject(client, out)?,
+                subject => subject,
+            };
             let ask = || client.can_i(&verb, &resource, pool.as_deref(), subject.as_deref());
             let can = client.keep_trying(RetryLimit::READ, outage_note(out), ask)?;
             match out.format() {
@@ -118,6 +120,20 @@ fn words(who: &WhoAmIView) -> String {
         lines.push("has no role".to_owned());
     }
     lines.extend(who.grants.iter().map(|it| format!("has {}", grant(it))));
+    lines.extend(who.unfilled.iter().map(|it| {
+        let roles: Vec<String> = it.roles.iter().map(ToString::to_string).collect();
+        let (roles, subject, why) = (
+            roles.join(", "),
+            safe(&it.subject.to_string()),
+            safe(&it.why),
+        );
+        format!("does not have {roles} (subjects {subject}): {why}")
+    }));
+    lines.extend(
+        who.submits_for
+            .iter()
+            .map(|it| format!("submits for subject {}", safe(it))),
+    );
     lines.extend(who.expires_at.map(|end| format!("until {end}")));
     lines.join("\n") + "\n"
 }

@@ -16,6 +16,7 @@ mod exit;
 mod input;
 mod run_loop;
 
+use std::slice;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -54,7 +55,8 @@ enum RunEvent {
 
 pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
-    let request = request_builder::from_flags(args.step, args.command, &defaults)?;
+    let mut request = request_builder::from_flags(args.step, args.command, &defaults)?;
+    submit::fill_subject(client, slice::from_mut(&mut request), out)?;
     if args.dry_run {
         return preview::run(client, &[request], out);
     }

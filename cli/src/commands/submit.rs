@@ -19,7 +19,7 @@ use crate::show;
 
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
-    let requests = match &args.file {
+    let mut requests = match &args.file {
         Some(path) => request_builder::from_yaml(
             &documents::read_file(path)?,
             &documents::shown(path),
@@ -31,6 +31,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
             &defaults,
         )?],
     };
+    fill_subject(client, &mut requests, out)?;
     if args.dry_run {
         return preview::run(client, &requests, out);
     }
@@ -38,6 +39,38 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
         Ok([request]) => submit_one(client, &request, out),
         Err(requests) => submit_many(client, requests, out),
     }
+}
+
+/// Fills in the subject of steps for which neither a flag, a file nor the context names one: that which the caller may
+/// submit for, if it is exactly one.
+pub(super) fn fill_subject(
+    client: &Client,
+    requests: &mut [StepRequest],
+    out: Out,
+) -> Result<(), Failure> {
+    let names_none = |request: &StepRequest| {
+        let defaults = request.defaults.as_ref();
+        request.subject.is_none() && defaults.is_none_or(|below| below.subject.is_none())
+    };
+    if !requests.iter().any(names_none) {
+        return Ok(());
+    }
+    let own = own_subject(client, out)?;
+    for request in requests.iter_mut().filter(|request| names_none(request)) {
+        request.subject.clone_from(&own);
+    }
+    Ok(())
+}
+
+/// The subject of steps that name none: that of the context, or the only one that the caller may submit for.
+pub(super) fn own_subject(client: &Client, out: Out) -> Result<Option<String>, Failure> {
+    let own = client.context().file.subject.clone();
+    if own.is_some() {
+        return Ok(own);
+    }
+    let ask = || client.whoami();
+    let who = client.keep_trying(RetryLimit::CHANGE, outage_note(out), ask)?;
+    Ok(who.submits_for)
 }
 
 fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Failure> {

@@ -1,7 +1,7 @@
 //! Renders roles, bindings and API tokens.
 
 use jiff::Timestamp;
-use sluice_common::access::{AccessRule, Effect, NamePattern, OneOrAll, RoleGrant};
+use sluice_common::access::{AccessRule, Effect, OneOrAll, RoleGrant};
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 
 use super::age::age;
@@ -125,7 +125,7 @@ pub(crate) fn grant(grant: &RoleGrant) -> String {
     )
 }
 
-fn narrowed(what: &str, patterns: &[NamePattern]) -> String {
+fn narrowed<T: ToString>(what: &str, patterns: &[T]) -> String {
     match patterns {
         [] => String::new(),
         patterns => format!(" ({what} {})", listed(patterns)),
@@ -137,7 +137,7 @@ fn listed<T: ToString>(words: &[T]) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn all_or(patterns: &[NamePattern]) -> String {
+fn all_or<T: ToString>(patterns: &[T]) -> String {
     match patterns {
         [] => "all".to_owned(),
         patterns => listed(patterns),

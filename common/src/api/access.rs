@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::access::{AccessRule, Member, NamePattern, RoleGrant};
+use crate::access::{AccessRule, BindingSubject, Member, NamePattern, RoleGrant};
 use crate::id::RoleName;
 
 /// Request to create an API token.
@@ -85,10 +85,29 @@ pub struct WhoAmIView {
     pub user: Option<String>,
     /// Whether the caller may do everything.
     pub unbounded: bool,
-    /// Roles granted to the caller by its token and by bindings.
+    /// Roles granted to the caller by its token and by bindings, with the caller's names filled in.
     pub grants: Vec<RoleGrant>,
+    /// Subjects of bindings that give the caller nothing, because it has no such name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unfilled: Vec<UnfilledSubject>,
+    /// The subject that the caller may submit for, if it is exactly one. The command line submits for it if neither a
+    /// flag nor the context names another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submits_for: Option<String>,
     /// Time when the caller's credential expires; `null` if never or unknown.
     pub expires_at: Option<Timestamp>,
+}
+
+/// A subject with a field of the caller in braces that cannot be filled in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UnfilledSubject {
+    /// Roles that the caller does not get for it.
+    pub roles: Vec<RoleName>,
+    /// The subject as the binding has it.
+    pub subject: BindingSubject,
+    /// The reason, with the caller's name.
+    pub why: String,
 }
 
 /// Whether the caller may perform an action.
@@ -141,8 +160,9 @@ pub struct BindingView {
     pub roles: Vec<RoleName>,
     /// Limits the roles to these pools. Empty means every pool.
     pub pools: Vec<NamePattern>,
-    /// Limits the roles to these subjects. Empty means every subject.
-    pub subjects: Vec<NamePattern>,
+    /// Limits the roles to these subjects. Empty means every subject. `{user}` and `{CLAIM}` stand for names of each
+    /// member.
+    pub subjects: Vec<BindingSubject>,
     /// Members that get the roles.
     pub members: Vec<Member>,
     /// Version of the binding.

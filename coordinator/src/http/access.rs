@@ -5,6 +5,7 @@
 //! `auth.rs` authenticates the caller. `sluice_common::access` defines what rights mean.
 
 mod records;
+mod rights;
 mod scope;
 pub(super) mod table;
 #[cfg(test)]
@@ -17,10 +18,10 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use coordinator_core::{AccessSnapshot, Core, Refusal, Step};
 use sluice_common::access::{
-    AccessQuery, AuditEntry, Decision, Effect, Member, NamePattern, Resource, RoleGrant, RoleSpec,
-    Scope, TokenDigest, Verb, decide,
+    AccessQuery, AuditEntry, Decision, Effect, NamePattern, Resource, RoleGrant, RoleSpec, Scope,
+    TokenDigest, Verb, decide,
 };
-use sluice_common::api::StepView;
+use sluice_common::api::{StepView, UnfilledSubject};
 use sluice_common::environment::HIDDEN;
 use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName, UserName};
 use sluice_common::time::Time;
@@ -34,6 +35,7 @@ use crate::clock::wall;
 use crate::view;
 
 pub(super) use records::RecordScopes;
+use rights::Rights;
 pub(super) use scope::{RoutedCall, admit, may_replace};
 pub(super) use watch::{AccessChanges, AccessWatch, CloseReason, WatchedUpgrade};
 
@@ -134,7 +136,7 @@ struct CallerInner {
     who: Identity,
     from: String,
     /// Granted roles; `None` is everything.
-    rights: Option<Vec<(RoleGrant, RoleSpec)>>,
+    rights: Option<Rights>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -152,7 +154,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 impl Caller {
     /// Makes a caller with the rights that `book` gives to the identity.
     pub(super) fn new(who: Identity, from: String, snapshot: &AccessSnapshot) -> Self {
-        let rights = rights(&who, snapshot);
+        let rights = Rights::of(&who, snapshot);
         Self(Arc::new(CallerInner { who, from, rights }))
     }
 
@@ -175,8 +177,19 @@ impl Caller {
 
     /// Lists the caller's grants; none if he has every right.
     pub(super) fn grants(&self) -> impl Iterator<Item = &RoleGrant> {
-        let rights = self.0.rights.iter().flatten();
-        rights.map(|(grant, _)| grant)
+        self.roles().map(|(grant, _)| grant)
+    }
+
+    /// Lists the caller's grants with the roles that they give.
+    fn roles(&self) -> impl Iterator<Item = (&RoleGrant, &RoleSpec)> {
+        let rights = self.0.rights.iter().flat_map(|rights| &rights.granted);
+        rights.map(|(grant, role)| (grant, role))
+    }
+
+    /// Lists the subjects of bindings that the caller has no name for.
+    pub(super) fn unfilled(&self) -> &[UnfilledSubject] {
+        let rights = self.0.rights.as_ref();
+        rights.map_or(&[], |rights| &rights.unfilled)
     }
 
     /// Returns the same caller with the rights of this moment, for calls that last long.
@@ -197,7 +210,7 @@ impl Caller {
     pub(super) fn judge(&self, query: &AccessQuery<'_>) -> Decision {
         match &self.0.rights {
             None => Decision::Allowed,
-            Some(rights) => decide(rights.iter().map(|(grant, role)| (grant, role)), query),
+            Some(_) => decide(self.roles(), query),
         }
     }
 
@@ -306,7 +319,16 @@ impl Caller {
             place: place_of(query),
             denied,
             roles: roles_granting(query),
+            unfilled: self.unfilled_for(query),
         }
+    }
+
+    /// Names a binding's subject that would give the right, if the caller had a name for it.
+    fn unfilled_for(&self, query: &AccessQuery<'_>) -> Option<UnfilledSubject> {
+        let rights = self.0.rights.as_ref()?;
+        let gives =
+            |it: &&UnfilledSubject| it.roles.iter().any(|role| rights.would_give(role, query));
+        self.unfilled().iter().find(gives).cloned()
     }
 
     /// Fails if the caller would give away more than he has: a role that he lacks, more pools or subjects, or without a
@@ -356,8 +378,8 @@ impl Caller {
 
     fn denying(&self) -> impl Iterator<Item = &RoleGrant> {
         let denies = |role: &RoleSpec| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
-        let rights = self.0.rights.iter().flatten();
-        rights.filter_map(move |(grant, role)| denies(role).then_some(grant))
+        self.roles()
+            .filter_map(move |(grant, role)| denies(role).then_some(grant))
     }
 
     pub(super) fn is_admin(&self) -> bool {
@@ -416,42 +438,6 @@ fn hide(view: &mut StepView) {
     }
     for value in view.env.values_mut() {
         HIDDEN.clone_into(value);
-    }
-}
-
-fn rights(who: &Identity, snapshot: &AccessSnapshot) -> Option<Vec<(RoleGrant, RoleSpec)>> {
-    let mut grants: Vec<RoleGrant> = match who {
-        Identity::Local | Identity::Admin(_) => return None,
-        Identity::Token { name, .. } => {
-            let stored = snapshot.access.tokens.get(name);
-            stored.map_or_else(Vec::new, |stored| stored.token.grants.clone())
-        }
-        Identity::Certificate(_) | Identity::Claims(_) => Vec::new(),
-    };
-    let bindings = snapshot.access.bindings.values();
-    let bound = bindings.filter(|it| it.terms.members.iter().any(|member| is(who, member)));
-    grants.extend(bound.flat_map(|it| it.terms.grants()));
-    let known = grants.into_iter();
-    // A deleted role gives nothing.
-    Some(
-        known
-            .filter_map(|grant| snapshot.role(&grant.role).map(|role| (grant, role)))
-            .collect(),
-    )
-}
-
-fn is(who: &Identity, member: &Member) -> bool {
-    match (who, member) {
-        (Identity::Token { name, .. }, Member::Token(member)) => name == member,
-        (Identity::Certificate(shown), Member::Certificate(member)) => shown.user == *member,
-        (Identity::Claims(found), Member::Claims(wanted)) => {
-            let says = |(name, value): (&String, &String)| {
-                let values = found.claims.get(name);
-                values.is_some_and(|values| values.contains(value))
-            };
-            !wanted.is_empty() && wanted.iter().all(says)
-        }
-        _ => false,
     }
 }
 

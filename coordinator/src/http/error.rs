@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::access::{Resource, Verb};
-use sluice_common::api::{ErrorBody, ErrorView};
+use sluice_common::api::{ErrorBody, ErrorView, UnfilledSubject};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{RoleName, UserName};
 use sluice_common::request::FieldError;
@@ -31,9 +31,10 @@ pub enum ApiError {
         why: &'static str,
     },
     #[error(
-        "{who} may not `{verb}` `{resource}`{}{place}: {}",
+        "{who} may not `{verb}` `{resource}`{}{place}: {}{}",
         named(name),
-        lacking(denied, roles)
+        lacking(denied, roles),
+        nameless(unfilled)
     )]
     Forbidden {
         who: String,
@@ -48,6 +49,8 @@ pub enum ApiError {
         denied: Option<RoleName>,
         /// Roles that would give the right.
         roles: Vec<RoleName>,
+        /// Subject of a binding that gives it to callers with another name.
+        unfilled: Option<UnfilledSubject>,
     },
     #[error(
         "{who} may not give role `{role}` to others: have it yourself, for all that you give, or ask an admin"
@@ -257,6 +260,16 @@ fn lacking(denied: &Option<RoleName>, roles: &[RoleName]) -> String {
     format!(
         "that needs, for all that it concerns, a role such as {roles}, which an admin gives; `sluice auth whoami` tells yours"
     )
+}
+
+/// Tells why a binding by the caller's own name gives nothing.
+fn nameless(unfilled: &Option<UnfilledSubject>) -> String {
+    unfilled.as_ref().map_or_else(String::new, |it| {
+        let UnfilledSubject { subject, why, .. } = it;
+        format!(
+            "; a binding gives it for the subject `{subject}`, but {why}: an admin can bind a subject of another name to you"
+        )
+    })
 }
 
 fn taken(allow: Option<&str>) -> String {

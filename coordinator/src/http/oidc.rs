@@ -7,7 +7,7 @@
 mod keys;
 mod strict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::jwk::Jwk;
@@ -47,6 +47,8 @@ pub(super) struct Oidc {
 pub(super) struct TokenIdentity {
     pub(super) name: String,
     pub(super) claims: BTreeMap<String, Vec<String>>,
+    /// Claims with a value that is not a text.
+    pub(super) not_texts: BTreeSet<String>,
     pub(super) expires_at: Time,
 }
 
@@ -113,9 +115,10 @@ impl Oidc {
     }
 
     fn understood(&self, claims: &Value) -> Result<TokenIdentity, &'static str> {
-        let mut flat = BTreeMap::new();
-        flatten("", claims, MAX_DEPTH, &mut flat);
-        let name = match flat.get(&self.config.name_claim).map(Vec::as_slice) {
+        let mut found = FlatClaims::default();
+        found.flatten("", claims, MAX_DEPTH);
+        let FlatClaims { values, not_texts } = found;
+        let name = match values.get(&self.config.name_claim).map(Vec::as_slice) {
             Some([name]) if !name.is_empty() => name,
             Some([_, _, ..]) => return Err("the token names its user more than once"),
             _ => return Err("the token does not name its user"),
@@ -125,7 +128,8 @@ impl Oidc {
         Ok(TokenIdentity {
             name: name.clone(),
             expires_at: Time::from_unix_millis(expires) + self.config.leeway,
-            claims: flat,
+            claims: values,
+            not_texts,
         })
     }
 }
@@ -138,30 +142,45 @@ fn asks_for_more(token: &str) -> bool {
     head.is_none_or(|head| head.get("crit").is_some())
 }
 
-/// Collects claims by name, nested ones with dots between, each with all of its values as texts.
-fn flatten(name: &str, value: &Value, depth: usize, found: &mut BTreeMap<String, Vec<String>>) {
-    let text = match value {
-        Value::Object(map) if depth > 0 => {
-            for (key, value) in map {
-                let key = if name.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{name}.{key}")
-                };
-                flatten(&key, value, depth - 1, found);
+/// Claims by name, nested ones with dots between.
+#[derive(Default)]
+struct FlatClaims {
+    /// All values of a claim, as texts.
+    values: BTreeMap<String, Vec<String>>,
+    /// Claims with a value that is not a text.
+    not_texts: BTreeSet<String>,
+}
+
+impl FlatClaims {
+    fn flatten(&mut self, name: &str, value: &Value, depth: usize) {
+        let text = match value {
+            Value::Object(map) if depth > 0 => {
+                for (key, value) in map {
+                    let key = if name.is_empty() {
+                        key.clone()
+                    } else {
+                        format!("{name}.{key}")
+                    };
+                    self.flatten(&key, value, depth - 1);
+                }
+                return;
             }
-            return;
+            Value::Array(all) if depth > 0 => {
+                all.iter().for_each(|value| self.flatten(name, value, 0));
+                return;
+            }
+            Value::String(text) => Some(text.clone()),
+            Value::Bool(truth) => Some(truth.to_string()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Null | Value::Object(_) | Value::Array(_) => None,
+        };
+        if !value.is_string() {
+            self.not_texts.insert(name.to_owned());
         }
-        Value::Array(all) if depth > 0 => {
-            all.iter().for_each(|value| flatten(name, value, 0, found));
-            return;
+        if let Some(text) = text {
+            self.values.entry(name.to_owned()).or_default().push(text);
         }
-        Value::String(text) => text.clone(),
-        Value::Bool(truth) => truth.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::Null | Value::Object(_) | Value::Array(_) => return,
-    };
-    found.entry(name.to_owned()).or_default().push(text);
+    }
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<W
         user: caller.who().user().map(String::from),
         unbounded: caller.is_unbounded(),
         grants: caller.grants().cloned().collect(),
+        unfilled: caller.unfilled().to_vec(),
+        submits_for: caller.submits_for().map(|it| it.to_string()),
         expires_at: expires_at.map(timestamp),
     })
 }

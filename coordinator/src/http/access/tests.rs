@@ -1,6 +1,7 @@
 //! The table against the described calls, and authorisation by real calls.
 
 mod maintenance;
+mod subjects;
 mod submitter;
 
 use std::collections::BTreeSet;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use coordinator_core::{AccessSnapshot, Versioned};
 use serde_json::{Value, json};
-use sluice_common::access::{BindingSpec, Resource};
+use sluice_common::access::{BindingSpec, Resource, Verb};
 use sluice_common::id::PoolName;
 use sluice_common::time::Time;
 
@@ -512,6 +513,7 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
                 ("org".into(), values(&[org])),
             ]
             .into(),
+            not_texts: Default::default(),
             expires_at: Time::from_unix_millis(u64::MAX),
         };
         let caller = Caller::new(Identity::Claims(found), String::new(), &snapshot);

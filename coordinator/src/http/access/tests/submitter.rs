@@ -126,6 +126,7 @@ fn a_name_that_no_user_can_have_is_no_user_s_and_never_cut_to_one() {
         let found = TokenIdentity {
             name: name.to_owned(),
             claims: Default::default(),
+            not_texts: Default::default(),
             expires_at: Time::from_unix_millis(0),
         };
         Identity::Claims(found).user().map(String::from)
