@@ -161,6 +161,10 @@ codes! {
     StepOver = "step_over", 409;
     /// The step runs on several hosts and cannot be suspended.
     CannotSuspend = "cannot_suspend", 409;
+    /// The step is not queued, so it cannot be moved to another pool.
+    CannotMove = "cannot_move", 409;
+    /// The pool to which a step was to be moved would reject it.
+    MoveRejected = "move_rejected", 409;
     /// The platforms are not well-formed names.
     InvalidPlatform = "invalid_platform", 400;
     /// The pool is in maintenance, the caller is not its admin, and the step may run in no other pool.

@@ -26,6 +26,7 @@ use crate::handlers::recovery_end::on_end_recovery;
 use crate::handlers::silence::on_silence;
 use crate::handlers::start::on_start;
 use crate::handlers::step_action::on_step_action;
+use crate::handlers::step_move::on_move_step;
 use crate::handlers::submit::on_submit;
 use crate::handlers::suspension_timeout::on_suspension_timer;
 use crate::handlers::warrant::on_warrant;
@@ -92,6 +93,12 @@ impl Core {
                 step,
                 action,
             } => on_step_action(ctx, reply, step, action),
+            Input::MoveStep {
+                reply,
+                step,
+                target,
+                dry_run,
+            } => on_move_step(ctx, reply, &step, target, dry_run),
             Input::NodeHello {
                 session,
                 hello,

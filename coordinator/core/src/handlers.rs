@@ -17,6 +17,7 @@ pub(crate) mod recovery_end;
 pub(crate) mod silence;
 pub(crate) mod start;
 pub(crate) mod step_action;
+pub(crate) mod step_move;
 pub(crate) mod submit;
 pub(crate) mod suspension_timeout;
 pub(crate) mod warrant;

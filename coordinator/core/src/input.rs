@@ -67,6 +67,16 @@ pub enum Input {
         step: StepId,
         action: StepAction,
     },
+    /// A caller moves a queued step to another pool.
+    MoveStep {
+        /// Caller that waits for [`crate::Answer::Moved`]; for [`crate::Answer::Previewed`] if a dry run finds the step
+        /// waiting.
+        reply: ReplyId,
+        step: StepId,
+        target: MoveTarget,
+        /// Whether to report what would come of it without moving the step.
+        dry_run: bool,
+    },
     /// A caller changes pools, policies and other documents: all changes are made, or none.
     Apply {
         /// Caller that waits for [`crate::Answer::Applied`].
@@ -327,6 +337,14 @@ impl NewStep {
             past_maintenance: false,
         }
     }
+}
+
+/// The pool to which a caller moves a queued step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveTarget {
+    pub pool: PoolName,
+    /// As in [`NewStep`].
+    pub past_maintenance: bool,
 }
 
 /// The purpose of a timer. Setting a timer again replaces it.

@@ -54,8 +54,8 @@ pub use explain::{
 };
 pub use hosts::report::HELD_BACK;
 pub use input::{
-    Bounds, Desired, DesiredPool, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId,
-    Settings, StepAction, TermsChange, TimerKey,
+    Bounds, Desired, DesiredPool, Input, MoveTarget, NewJoinToken, NewStep, NodeChange, ReplyId,
+    SessionId, Settings, StepAction, TermsChange, TimerKey,
 };
 pub use invariant::{Violation, check, check_record};
 pub use model::access::{Access, AccessChange, StoredToken, Versioned};

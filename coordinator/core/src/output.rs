@@ -64,6 +64,8 @@ pub enum Answer {
     Previewed(Box<Preview>),
     /// Answer to a cancel: done, under way, or not needed because the step has ended.
     Cancelled(Result<StepId, Refusal>),
+    /// Answer to a move of a step: whether it waited in another pool before.
+    Moved(Result<bool, Refusal>),
     /// Answer to an action on a step: done, under way, or so already.
     Steered(Result<StepId, Refusal>),
     /// Answer to a change of a node: made, or so already.

@@ -20,7 +20,7 @@ pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
 pub use log_entry::LogEntry;
 pub use node::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
-pub use step::{StepEnded, StepQueued, StepRejected};
+pub use step::{StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
 pub use subject::RecordSubject;
 
@@ -64,6 +64,8 @@ pub enum Record {
     NodeLost { node: NodeName },
     /// A step was accepted and queued.
     StepQueued(StepQueued),
+    /// A queued step was moved to another pool, in its old place.
+    StepMoved(StepMoved),
     /// A step was rejected because it could never be granted. It is stored all the same.
     StepRejected(StepRejected),
     /// Resources were granted to a new attempt.

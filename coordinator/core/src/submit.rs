@@ -1,5 +1,6 @@
 //! The submission of a step: routing, defaults, rules and rejection.
 
+pub(crate) mod as_written;
 pub(crate) mod bounds;
 pub(crate) mod difference;
 pub(crate) mod effective_spec;

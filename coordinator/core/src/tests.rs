@@ -34,6 +34,7 @@ mod require;
 mod rules;
 mod schedule;
 mod slices;
+mod step_moves;
 mod submit;
 mod suspend;
 mod templates;

@@ -157,6 +157,9 @@ impl RecordLogger {
             } => {
                 debug!(%step, attempt = number, %node, "resources released");
             }
+            Record::StepMoved(it) => {
+                info!(step = %it.step, pool = %it.pool, "step moved to another pool");
+            }
             Record::Requeued { step, reason } => requeued(state, step, reason),
             Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
             Record::StepForgotten { step } => debug!(%step, "step forgotten"),

@@ -3,6 +3,8 @@
 mod detail;
 mod refusal;
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -341,13 +343,17 @@ impl ApiError {
     /// Returns the body of the answer.
     pub fn body(&self) -> ErrorBody {
         let detail = self.detail().into_iter();
+        let detail = detail.map(|(name, detail)| (name.to_owned(), detail));
+        // The numbers of a rejection are those of a submit to the pool.
+        let reason = match self {
+            ApiError::Refused(Refusal::MoveRejected { reason, .. }) => reason.to_reason().detail,
+            _ => BTreeMap::new(),
+        };
         ErrorBody {
             error: ErrorView {
                 code: self.code().as_str().to_owned(),
                 message: self.to_string(),
-                detail: detail
-                    .map(|(name, detail)| (name.to_owned(), detail))
-                    .collect(),
+                detail: reason.into_iter().chain(detail).collect(),
             },
         }
     }

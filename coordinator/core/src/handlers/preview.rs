@@ -40,17 +40,28 @@ struct PoolPreview {
 }
 
 pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
-    let mut pools = asked_pools(ctx, &new);
+    let preview = preview(ctx, &new, |ctx| submit(ctx, new.clone()).map(drop));
+    ctx.reply(reply, Answer::Previewed(preview.into()));
+}
+
+/// Previews a step as it would be submitted; `enter` puts it into its queue in the last stage.
+pub(crate) fn preview(
+    ctx: &mut Context,
+    new: &NewStep,
+    enter: impl FnOnce(&mut Context) -> Result<(), Refusal>,
+) -> Preview {
+    let mut pools = asked_pools(ctx, new);
     let mark = ctx.state().seq();
     let trial = ctx.begin_dry_run();
-    let id = new.id.clone();
-    let submitted = submit(ctx, new);
-    if submitted.is_ok() {
+    let entered = enter(ctx);
+    if entered.is_ok() {
         schedule(ctx);
     }
-    let outcome = submitted.and_then(|_| {
-        let previewed = previewed(ctx, &id, mark);
-        previewed.ok_or(Refusal::UnknownStep { step: id.clone() })
+    let outcome = entered.and_then(|()| {
+        let previewed = previewed(ctx, &new.id, mark);
+        previewed.ok_or_else(|| Refusal::UnknownStep {
+            step: new.id.clone(),
+        })
     });
     let queue = outcome.as_ref().map(|it| queue_lines(ctx, it));
     ctx.take_back(trial);
@@ -61,8 +72,7 @@ pub(crate) fn on_preview(ctx: &mut Context, reply: ReplyId, new: NewStep) {
         pools.failed_at = (passage == CheckStatus::Failed).then_some(Stage::Queue);
     }
     let stages = stages(pools);
-    let answer = Answer::Previewed(Preview { stages, outcome }.into());
-    ctx.reply(reply, answer);
+    Preview { stages, outcome }
 }
 
 /// Previews the step in each pool up to its queue. The result is that of the pool in which it came farthest.
@@ -200,7 +210,7 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
     Some(Previewed {
         step: step.clone(),
         reason: reason(ctx, step),
-        pool: pool.or(step.spec.pool.as_ref()).cloned(),
+        pool: pool.or(step.only_pool()).cloned(),
         preempts: preempts.collect(),
     })
 }

@@ -14,11 +14,13 @@ pub struct Cluster {
     pub version: u64,
 }
 
-/// The route that the cluster's defaults gave a step when it was submitted. It stays when they change.
+/// The route that the cluster's defaults gave a step when it was submitted, or that a caller gave it by a move. It
+/// stays when the defaults change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Route {
-    /// The only pool that the step may run in; absent if the step named one, or if its policies choose.
+    /// The only pool that the step may run in, whatever its spec names; absent if the step named one, or if its
+    /// policies choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
     /// The subject whose policy it uses, if that is not its own.
@@ -34,7 +36,7 @@ impl Route {
 
     /// Returns a request with this route.
     pub(crate) fn send(&self, mut request: Request) -> Request {
-        request.pool = request.pool.or_else(|| self.pool.clone());
+        request.pool = self.pool.clone().or(request.pool);
         if let Some(subject) = &self.subject {
             request.subject = subject.clone();
         }

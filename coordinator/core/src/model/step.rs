@@ -64,6 +64,10 @@ pub struct Step {
     /// Route by the cluster's defaults.
     #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
     pub route: Route,
+    /// Number of the record that moved it to another pool while it waited. Pools that were created before are open to
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_at: Option<u64>,
     /// Templates under it when it was submitted.
     #[serde(
         rename = "grounds",
@@ -213,6 +217,16 @@ impl Step {
     /// Whether an attempt still holds resources on a host. A step may be queued again, or over, while it does.
     pub fn holds_units(&self) -> bool {
         self.attempts.iter().any(|a| !a.is_released())
+    }
+
+    /// The only pool that it may run in: that to which it was moved, or which it names, or its default.
+    pub fn only_pool(&self) -> Option<&PoolName> {
+        self.route.pool.as_ref().or(self.spec.pool.as_ref())
+    }
+
+    /// The pool to which a caller moved it while it waited.
+    pub fn moved_to(&self) -> Option<&PoolName> {
+        self.moved_at.and(self.only_pool())
     }
 
     /// The id of an attempt of this step.

@@ -35,6 +35,33 @@ pub struct StepQueued {
     pub provenance: Provenance,
 }
 
+/// A queued step was moved to another pool, in its old place. It was checked and filled in as if it were submitted
+/// there now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct StepMoved {
+    pub step: StepId,
+    /// The new pool.
+    pub pool: PoolName,
+    /// The spec with what the new pool fills in, without the values of its variables. Its `pool` stays as it was
+    /// submitted.
+    #[serde(serialize_with = "serialize_without_env_values")]
+    pub spec: StepSpec,
+    /// Pools whose rules exclude it.
+    #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub excluded_pools: BTreeSet<PoolName>,
+    /// Route to the new pool.
+    #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
+    pub route: Route,
+    /// Templates under it in the new pool.
+    #[serde(
+        rename = "grounds",
+        default,
+        skip_serializing_if = "Provenance::is_empty"
+    )]
+    pub provenance: Provenance,
+}
+
 /// A step was rejected because it could never be granted. It is stored all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]

@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut, Record, Started,
-    StepEnded, StepQueued, StepRejected, Stopping, Suspended, Suspending,
+    StepEnded, StepMoved, StepQueued, StepRejected, Stopping, Suspended, Suspending,
 };
 
 /// The subject of a record.
@@ -71,7 +71,8 @@ impl Record {
             R::StepRejected(StepRejected { step, spec, .. }) => {
                 (A::Submitted(step, spec), E::Nothing)
             }
-            R::Requeued { step, .. }
+            R::StepMoved(StepMoved { step, .. })
+            | R::Requeued { step, .. }
             | R::StepEnded(StepEnded { step, .. })
             | R::Held { step }
             | R::Unheld { step } => (A::Step(step), E::Waiting(step)),

@@ -10,6 +10,7 @@ mod nominate;
 mod pool;
 mod recovery;
 mod start;
+mod step_move;
 mod suspend;
 
 use alloc::collections::BTreeSet;
@@ -109,6 +110,7 @@ impl State {
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
             Record::StepQueued(it) => self.on_step_queued(at, it),
+            Record::StepMoved(it) => self.on_step_moved(at, it),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
             Record::ValidationPut { validation, terms } => {
                 self.on_validation_put(validation, terms)
@@ -217,6 +219,7 @@ impl State {
             excluded_pools: BTreeSet::new(),
             route: Route::default(),
             provenance: Provenance::default(),
+            moved_at: None,
             queued_again_at: None,
             not_waited: Span::ZERO,
         })

@@ -471,7 +471,7 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
 /// The request of a step to the scheduler.
 pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::from_spec(step.id.clone(), step.place, &step.spec);
-    request.accepted_at = Some(step.place);
+    request.accepted_at = Some(step.moved_at.unwrap_or(step.place));
     request.excluded_pools = step.excluded_pools.clone();
     request.evictions = step.evictions.clone();
     request.guards = step.provenance.guards.clone();

@@ -17,7 +17,7 @@ use crate::state::request;
 /// The reason why a queued step could never start, by declared, reserved and limited amounts alone, because hosts
 /// come and go. The rules of pools were checked at the submit.
 pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
-    if let Some(unknown) = unknown_pool(ctx, step.spec.pool.as_ref()) {
+    if let Some(unknown) = unknown_pool(ctx, step.only_pool()) {
         return Some(Cause::rejected(unknown));
     }
     let request = request(step);

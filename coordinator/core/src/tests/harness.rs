@@ -31,9 +31,9 @@ use sluice_common::wire::{
 };
 
 use crate::{
-    Answer, ApplyError, Core, Desired, DesiredPool, Input, LogEntry, NewStep, NodeChange, Output,
-    Record, RecoveryCause, Refusal, ReplyId, SessionId, Settings, State, Step, StepAction,
-    Submitted, TermsChange, TimerKey, Warrant, check, check_record,
+    Answer, ApplyError, Core, Desired, DesiredPool, Input, LogEntry, MoveTarget, NewStep,
+    NodeChange, Output, Record, RecoveryCause, Refusal, ReplyId, SessionId, Settings, State, Step,
+    StepAction, Submitted, TermsChange, TimerKey, Warrant, check, check_record,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -115,6 +115,7 @@ pub(super) struct Harness {
 fn stored_form(stamped: &LogEntry) -> LogEntry {
     let mut stored_form = stamped.clone();
     if let Record::StepQueued(record::StepQueued { spec, .. })
+    | Record::StepMoved(record::StepMoved { spec, .. })
     | Record::StepRejected(record::StepRejected { spec, .. }) = &mut stored_form.record
     {
         spec.env = spec.env.hidden();
@@ -385,6 +386,20 @@ impl Harness {
             step: step(id),
             action,
         })
+    }
+
+    /// Moves a queued step to another pool; returns whether it waited in another, or the refusal.
+    pub(super) fn move_step(&mut self, id: &str, pool: &str) -> Result<bool, Refusal> {
+        let effects = self.feed(Input::MoveStep {
+            reply: ReplyId(5),
+            step: step(id),
+            target: target(pool),
+            dry_run: false,
+        });
+        match &effects.answers[..] {
+            [Answer::Moved(answer)] => answer.clone(),
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(super) fn change(&mut self, name: &str, change: NodeChange) -> InputEffects {
@@ -724,6 +739,13 @@ pub(super) fn slice_of(uuid: &str, profile: &str) -> MigInstance {
     MigInstance {
         profile: profile.into(),
         parent: format!("{uuid}-whole"),
+    }
+}
+
+pub(super) fn target(pool: &str) -> MoveTarget {
+    MoveTarget {
+        pool: PoolName::new(pool).unwrap(),
+        past_maintenance: false,
     }
 }
 

@@ -15,7 +15,7 @@ use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
-use sluice_common::pool_rules::StepMaxima;
+use sluice_common::pool_rules::{Setting, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -27,6 +27,7 @@ use sluice_reasons::messages::explanation;
 
 use super::harness::*;
 use crate::input::DesiredPool;
+use crate::submit::as_written::as_written;
 use crate::{
     Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, Settings, State, Step,
     StepAction, SuspensionPhase, TermsChange, TimerKey,
@@ -52,6 +53,11 @@ enum Event {
     StepAction {
         id: u8,
         action: StepAction,
+    },
+    /// Moves a step to one of the pools.
+    MoveStep {
+        id: u8,
+        other: bool,
     },
     /// Changes terms of the pool, or of the subject in it, to few GPUs.
     Terms {
@@ -136,6 +142,7 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..8, action).prop_map(|(id, action)| Event::StepAction { id, action }),
+        3 => (0u8..8, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
         2 => (0u8..14, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
@@ -405,11 +412,23 @@ fn play(harness: &mut Harness, event: Event) {
             if suspends {
                 spec.on_preempt = OnPreempt::Suspend;
             }
+            if id % 3 == 1 {
+                spec.unset = [Setting::QueueTimeout, Setting::Retries].into();
+                (spec.queue_timeout, spec.retries) = (None, 0);
+            }
             let name = format!("s{id}");
             let foreseen = super::preview::foreseen(harness, &name, &spec);
             // An id that is in use may be refused.
-            let _ = harness.submit(&name, spec);
+            let submitted = harness.submit(&name, spec.clone());
             super::preview::compare(harness, &name, foreseen);
+            if let (Ok(_), Some(step)) = (submitted, harness.core.state().step(&step(&name))) {
+                assert_eq!(as_written(step), spec);
+            }
+        }
+        Event::MoveStep { id, other } => {
+            let pool = if other { "other" } else { "default" };
+            // Most moves are refused.
+            let _ = super::step_moves::move_foreseen(harness, &format!("s{id}"), pool);
         }
         Event::Terms {
             change,
@@ -642,8 +661,9 @@ fn has_a_pool(harness: &Harness, step: &Step) -> bool {
     let mut pools = harness.core.state().pools().values();
     let frozen = step.state == StepState::Suspended;
     pools.any(|pool| {
-        let may_run = frozen || pool.made <= step.place;
-        may_run && pool.policies.contains_key(&step.spec.subject)
+        let may_run = frozen || pool.made <= step.moved_at.unwrap_or(step.place);
+        let is_its = step.only_pool().is_none_or(|only| *only == pool.name);
+        may_run && is_its && pool.policies.contains_key(&step.spec.subject)
     })
 }
 

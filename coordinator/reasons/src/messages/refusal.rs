@@ -14,11 +14,13 @@ use sluice_common::state::StepState;
 use sluice_scheduler::PolicyError;
 
 use super::quoted;
+use crate::Cause;
 
 pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
+    way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -193,7 +195,7 @@ pub enum Refusal {
     StepOver { step: StepId, state: StepState },
     /// The pool is in maintenance, and the step may run in no other.
     #[error(
-        "pool `{pool}` is in maintenance and takes no new steps: {message}; submit it again when that is over{}",
+        "pool `{pool}` is in maintenance and takes no new steps: {message}; try again when that is over{}",
         elsewhere(named)
     )]
     PoolInMaintenance {
@@ -212,6 +214,23 @@ pub enum Refusal {
         step: StepId,
         /// Number of hosts.
         hosts: u32,
+    },
+    /// The step does not wait.
+    #[error(
+        "step `{step}` is {state}, and a step is moved to another pool only while it is queued: {}",
+        way_to_move(step, *state)
+    )]
+    CannotMove { step: StepId, state: StepState },
+    /// The pool would reject the step.
+    #[error(
+        "step `{step}` stays where it is, because pool `{pool}` would reject it: {}",
+        reason.to_reason().message
+    )]
+    MoveRejected {
+        step: StepId,
+        pool: PoolName,
+        /// The reason, as for a submit to the pool.
+        reason: Cause,
     },
     /// No node has this name.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]

@@ -5,7 +5,8 @@ use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_reasons::{
-    HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Shrunk, Unenforced, Use,
+    Cause, HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Rejection, Shrunk,
+    Unenforced, Use,
 };
 use sluice_scheduler::PolicyError;
 
@@ -237,7 +238,21 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             step: step(),
             hosts: 4,
         }],
-        Some(Refusal::CannotSuspend { .. }) => vec![Refusal::UnknownNode { node: node() }],
+        Some(Refusal::CannotSuspend { .. }) => [StepState::Suspended, StepState::Stopping]
+            .map(|state| Refusal::CannotMove {
+                step: step(),
+                state,
+            })
+            .into(),
+        Some(Refusal::CannotMove { .. }) => vec![Refusal::MoveRejected {
+            step: step(),
+            pool: pool(),
+            reason: Cause::rejected(Rejection::NoPolicy {
+                subject: name("team"),
+                pool: Some(pool()),
+            }),
+        }],
+        Some(Refusal::MoveRejected { .. }) => vec![Refusal::UnknownNode { node: node() }],
         Some(Refusal::UnknownNode { .. }) => vec![Refusal::NodeLinked { node: node() }],
         Some(Refusal::NodeLinked { .. }) => vec![Refusal::NodeHoldsSteps {
             node: node(),

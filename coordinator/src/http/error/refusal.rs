@@ -32,6 +32,8 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
+        Refusal::CannotMove { .. } => C::CannotMove,
+        Refusal::MoveRejected { .. } => C::MoveRejected,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
         Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
         Refusal::UnknownPlatform { named: true, .. } => C::DefaultPlatformMissing,
@@ -138,7 +140,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("nodes", number(nodes.len())),
         ],
         Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
-        Refusal::StepOver { step, state } => vec![
+        Refusal::StepOver { step, state } | Refusal::CannotMove { step, state } => vec![
             ("step", text(step.as_str())),
             ("state", text(state.as_str())),
         ],
@@ -150,6 +152,11 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
         Refusal::QueueFull(full) => of_queue(full),
+        Refusal::MoveRejected { step, pool, reason } => vec![
+            ("step", text(step.as_str())),
+            ("pool", text(pool.as_str())),
+            ("reason", text(reason.code().as_str())),
+        ],
         Refusal::CannotSuspend { step, hosts } => vec![
             ("step", text(step.as_str())),
             ("hosts", Detail::Number(u64::from(*hosts))),

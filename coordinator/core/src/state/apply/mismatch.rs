@@ -45,6 +45,8 @@ pub enum Mismatch {
     CannotWait(StepId, StepState),
     #[error("step `{0}` is {1} and cannot become {2}")]
     CannotEnd(StepId, StepState, StepState),
+    #[error("step `{0}` is {1} and cannot move to another pool")]
+    CannotMove(StepId, StepState),
     #[error("step `{0}` is not over")]
     NotOver(StepId),
     #[error("step `{0}` is {1} or held already")]

@@ -113,3 +113,13 @@ pub(super) fn gpus_of(known: &[String]) -> String {
         ),
     }
 }
+
+/// The way to move a step that does not wait.
+pub(super) fn way_to_move(step: &StepId, state: StepState) -> String {
+    if state == StepState::Stopping {
+        return String::from("try again if it is queued after it has stopped");
+    }
+    format!(
+        "`sluice requeue {step}` stops it and queues it again in its old place, and then it can be moved"
+    )
+}
