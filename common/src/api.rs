@@ -46,8 +46,8 @@ pub use access::{
     UnfilledSubject, WhoAmIView,
 };
 pub use admin::{
-    CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, UncordonRequest,
-    UnfitGpuView,
+    CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, MoveStepRequest,
+    UncordonRequest, UnfitGpuView,
 };
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
 pub use apply::{
@@ -186,6 +186,10 @@ pub struct StepView {
     /// The only pool that the request allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_pool: Option<String>,
+    /// The pool to which the step was moved while it waited: the only one that it may run in, whatever the request
+    /// allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
     /// Whether the step waits, instead of being rejected, while no host could hold it.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub allow_pending: bool,
@@ -195,6 +199,20 @@ pub struct StepView {
     /// Requested amounts that no host enforces, one sentence each; omitted from lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+/// Answer to a move of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "MovedStep")
+)]
+pub struct MovedStepView {
+    /// Whether the step waited in another pool before; `false` if it waits in this one already.
+    pub moved: bool,
+    /// The step in its present state.
+    pub step: StepView,
 }
 
 /// Default of `preemptible` for answers of older coordinators.

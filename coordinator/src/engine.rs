@@ -414,9 +414,9 @@ impl Engine {
         while let Some(query) = self.queries.pop() {
             match query {
                 Query::Read(read) => read(&self.core),
-                Query::Preview { step, reply } => {
+                Query::Preview { input, reply } => {
                     let reply = self.expect_reply(reply);
-                    self.handle(Input::Preview { reply, step });
+                    self.handle(input(reply));
                     self.flush()?;
                 }
             }

@@ -37,6 +37,7 @@ mod put;
 mod random;
 mod recovery;
 mod roles;
+mod step_move;
 mod steps;
 mod submit;
 mod templates;

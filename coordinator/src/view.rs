@@ -110,6 +110,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         host_network: spec.host_network,
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),
+        moved_to: step.moved_to().map(ToString::to_string),
         allow_pending: spec.allow_pending,
         unset: spec.unset.clone(),
         warnings: Vec::new(),
@@ -122,16 +123,16 @@ fn gave_way_to(step: &Step) -> Option<&StepId> {
     latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
 }
 
-/// Returns the pool that granted a step, or nominated it, or that it names or prefers.
+/// Returns the pool that granted a step, or nominated it, or to which it was moved, or that it names or prefers.
 pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
     let scheduler = core.state().scheduler();
     if step.state != StepState::Queued {
         let granted = step.latest().map(|attempt| &attempt.pool);
-        return granted.or(step.spec.pool.as_ref());
+        return granted.or(step.only_pool());
     }
     let promised = scheduler.nomination(&step.id).map(|promise| &promise.pool);
     let preferred = || scheduler.preferred_pool(scheduler.request(&step.id)?);
-    promised.or(step.spec.pool.as_ref()).or_else(preferred)
+    promised.or(step.only_pool()).or_else(preferred)
 }
 
 fn attempt(attempt: &Attempt) -> AttemptInfo {

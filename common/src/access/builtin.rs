@@ -96,6 +96,7 @@ fn submitter() -> Vec<AccessRule> {
         Verb::Suspend,
         Verb::Resume,
         Verb::Requeue,
+        Verb::Move,
         Verb::Get,
         Verb::List,
     ];

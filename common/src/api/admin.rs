@@ -49,6 +49,15 @@ pub struct MoveRequest {
     pub deadline: Option<String>,
 }
 
+/// Request body of `:move` of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MoveStepRequest {
+    /// The pool to move the step to.
+    pub pool: String,
+}
+
 /// Request body of `:uncordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -27,6 +27,9 @@ pub struct ExplainView {
     pub subject: String,
     /// The short answer: reason for the current state.
     pub reason: Reason,
+    /// The pool to which the step was moved while it waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<String>,
     /// Pools in which the step waits, most preferred first; empty unless queued.
     pub pools: Vec<PoolExplanation>,
     /// Pools that refuse the step, with reasons: all candidate pools if it was rejected, otherwise those whose rules

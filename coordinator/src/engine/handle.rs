@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use coordinator_core::{
     AccessSnapshot, Answer, Applied, Core, Input, JoinApplication, JoinRefusal, Joined, LogEntry,
-    NewStep, Preview, Refusal, Refused, ReplyId, SessionId, StepAction, Submitted, TermsChange,
-    Warrant,
+    MoveTarget, NewStep, Preview, Refusal, Refused, ReplyId, SessionId, StepAction, Submitted,
+    TermsChange, Warrant,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::credential::NodeClaim;
@@ -99,7 +99,8 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, *preview));
         });
         let step = Box::new(step);
-        self.ask(Query::Preview { step, reply }, answer).await
+        let input = Box::new(move |reply| Input::Preview { reply, step });
+        self.ask(Query::Preview { input, reply }, answer).await
     }
 
     /// Cancels a step, with a `grace` if that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
@@ -146,6 +147,61 @@ impl EngineHandle {
             action,
         });
         self.call(Message::Change { input, reply }, answer).await
+    }
+
+    /// Moves a queued step to another pool; the result is whether it waited in another. `view` as in
+    /// [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// If the engine ended first.
+    pub async fn move_step<R: Send + 'static>(
+        &self,
+        step: StepId,
+        target: MoveTarget,
+        view: impl FnOnce(&Core, Result<bool, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineStopped> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Moved(result) = answer else {
+                unreachable!("a move is answered as one");
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        let input = Box::new(move |reply| Input::MoveStep {
+            reply,
+            step,
+            target,
+            dry_run: false,
+        });
+        self.call(Message::Change { input, reply }, answer).await
+    }
+
+    /// Does a dry run of a move, and changes nothing. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// If the engine ended first, or the caller has too many queries waiting.
+    pub async fn preview_move<R: Send + 'static>(
+        &self,
+        step: StepId,
+        target: MoveTarget,
+        view: impl FnOnce(&Core, Result<Preview, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, QueryError> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let result = match answer {
+                Answer::Previewed(preview) => Ok(*preview),
+                Answer::Moved(Err(refusal)) => Err(refusal),
+                _ => unreachable!("a dry run of a move is answered as one"),
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        let input = Box::new(move |reply| Input::MoveStep {
+            reply,
+            step,
+            target,
+            dry_run: true,
+        });
+        self.ask(Query::Preview { input, reply }, answer).await
     }
 
     /// Applies documents, all of `changes` or none; with `dry_run` it only returns their effects. `view` as in

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_core::{Core, NewStep};
+use coordinator_core::Core;
 
-use super::{EngineStopped, ReplyFn};
+use super::{EngineStopped, InputFn, ReplyFn};
 
 /// Queries of one caller that may wait at one time.
 const MOST_WAITING: usize = 256;
@@ -43,9 +43,9 @@ pub enum QueryError {
 /// A query, which changes nothing.
 pub(super) enum Query {
     Read(Box<dyn FnOnce(&Core) + Send>),
-    /// A dry run of a submit.
+    /// A dry run of a submit or a move.
     Preview {
-        step: Box<NewStep>,
+        input: InputFn,
         reply: ReplyFn,
     },
 }

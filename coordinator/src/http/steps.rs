@@ -1,11 +1,12 @@
-//! Reads of one step, and waiting for, cancelling, suspending, resuming and requeueing it. `steps/list.rs` has the
+//! Reads of one step, and waiting for, cancelling, suspending, resuming, requeueing and moving it. `steps/list.rs` has the
 //! lists.
 
 mod list;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::Method;
+use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, PartPhase, Refusal, Step, StepAction};
 use serde::Deserialize;
 use sluice_common::api::StepView;
@@ -15,11 +16,11 @@ use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use tokio::time::timeout;
 
-use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::verbs::STEPS;
+use super::{Api, step_move};
 use crate::view;
 
 pub(super) use list::list;
@@ -38,8 +39,9 @@ pub(super) struct WaitParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct StopParams {
+pub(super) struct ActParams {
     grace_period: Option<String>,
+    dry_run: Option<String>,
 }
 
 /// Handles `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
@@ -63,28 +65,39 @@ pub(super) async fn get(
     .map(|view| Json(caller.seen(view)))
 }
 
-/// Handles `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume` and `:requeue`.
+/// Handles `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume`, `:requeue` and `:move`; only the last needs a body.
 pub(super) async fn act(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
     // Checked after the verb, as above.
-    params: Result<Params<StopParams>, ApiError>,
-) -> Result<Json<StepView>, ApiError> {
+    params: Result<Params<ActParams>, ApiError>,
+    request: Request,
+) -> Result<Response, ApiError> {
     let (id, verb) = STEPS.split(&segment, "POST")?;
     let id = params::step_id(id)?;
-    let grace = grace(params?.0)?;
+    let ActParams {
+        grace_period,
+        dry_run,
+    } = params?.0;
+    if dry_run.is_some() && verb != Some("move") {
+        let belongs = "`dry_run` belongs to `/v1/steps/ID:move`";
+        return Err(params::invalid("dry_run", belongs));
+    }
+    let dry_run = params::flag("dry_run", dry_run.as_deref())?;
+    let grace = grace(grace_period.as_deref())?;
     if grace.is_some() && verb != Some("cancel") {
         let belongs = "`grace_period` belongs to `/v1/steps/ID:cancel`";
         return Err(params::invalid("grace_period", belongs));
     }
     match verb {
+        Some("move") => return step_move::act(&api, &caller, id, dry_run, request).await,
         Some("suspend") => act_on_step(&api, id, StepAction::Suspend).await,
         Some("resume") => act_on_step(&api, id, StepAction::Resume).await,
         Some("requeue") => act_on_step(&api, id, StepAction::Requeue).await,
         _ => cancel(&api, id, grace).await,
     }
-    .map(|view| Json(caller.seen(view)))
+    .map(|view| Json(caller.seen(view)).into_response())
 }
 
 /// Answers every other method.
@@ -105,8 +118,8 @@ async fn read(api: &Api, id: StepId) -> Result<StepView, ApiError> {
     known(id, view)
 }
 
-fn grace(params: StopParams) -> Result<Option<Span>, ApiError> {
-    let grace: Option<Span> = params::read("grace_period", params.grace_period.as_deref())?;
+fn grace(text: Option<&str>) -> Result<Option<Span>, ApiError> {
+    let grace: Option<Span> = params::read("grace_period", text)?;
     match grace {
         Some(long) if long > MAX_GRACE => {
             let why = format!("{long} is longer than {MAX_GRACE}");

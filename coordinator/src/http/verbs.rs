@@ -24,6 +24,7 @@ pub(super) const STEPS: Verbs = Verbs {
         ("suspend", "POST"),
         ("resume", "POST"),
         ("requeue", "POST"),
+        ("move", "POST"),
     ],
 };
 

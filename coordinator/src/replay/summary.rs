@@ -272,7 +272,8 @@ fn step(state: &State, step: &Step) -> String {
     let places = step.attempts.iter().filter_map(|held| held_by(step, held));
     let words: Vec<String> = std::iter::once(stands).chain(places).collect();
     let held = step.held.then(|| "held".to_owned());
-    joined([Some(words.join(" ")), held, promise(state, step)])
+    let moved = step.moved_to().map(|pool| format!("moved to {pool}"));
+    joined([Some(words.join(" ")), held, moved, promise(state, step)])
 }
 
 /// Returns why a step does not proceed, if its state alone does not tell: the step that caused it, or the reason's

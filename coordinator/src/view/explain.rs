@@ -27,6 +27,7 @@ pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
         state: explained.step.state,
         subject: subject.to_string(),
         reason: explained.reason.to_reason(),
+        moved_to: explained.step.moved_to().map(ToString::to_string),
         pools: explained.pools.into_iter().map(pool).collect(),
         refused: refused
             .map(|(pool, message)| RefusalView { pool, message })

@@ -70,6 +70,7 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("POST",   "/v1/steps/{step}:suspend",              V::Suspend,  R::Steps,     P::Step),
     row("POST",   "/v1/steps/{step}:resume",               V::Resume,   R::Steps,     P::Step),
     row("POST",   "/v1/steps/{step}:requeue",              V::Requeue,  R::Steps,     P::Step),
+    row("POST",   "/v1/steps/{step}:move",                 V::Move,     R::Steps,     P::Step),
     row("GET",    "/v1/steps/{step}/explain",              V::Get,      R::Steps,     P::Step),
     row("GET",    "/v1/steps/{step}/logs",                 V::Get,      R::StepLogs,  P::Step),
     row("POST",   "/v1/steps/{step}/exec",                 V::Create,   R::StepExec,  P::Step),

@@ -9,9 +9,10 @@ use coordinator_core::LogEntry;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
-    ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView,
-    NodeView, Page, PlatformView, PolicyView, PoolView, PreviewView, RecoveryView, RoleView,
-    StepView, TemplateView, UncordonRequest, ValidationView, WhoAmIView,
+    ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, MoveStepRequest,
+    MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView, PoolView,
+    PreviewView, RecoveryView, RoleView, StepView, TemplateView, UncordonRequest, ValidationView,
+    WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::exec::ExecRequest;
@@ -42,6 +43,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<JoinTokenView>>();
     answers.add::<NewJoinTokenView>();
     answers.add::<BatchView>();
+    answers.add::<MovedStepView>();
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();
@@ -56,6 +58,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<UncordonRequest>();
     requests.add::<DrainRequest>();
     requests.add::<MoveRequest>();
+    requests.add::<MoveStepRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();
