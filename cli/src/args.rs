@@ -33,7 +33,7 @@ pub(crate) use describe::{DescribeArgs, DescribeKind};
 
 pub(crate) use admin::{
     ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
-    UncordonArgs,
+    MoveKind, MoveNodeArgs, MoveStepArgs, UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, ExecArgs};
@@ -123,7 +123,7 @@ pub(crate) enum Command {
     /// Drain nodes: give them no new steps, stop and requeue preemptible ones, let the others end.
     #[command(after_help = examples::DRAIN)]
     Drain(DrainArgs),
-    /// Move nodes to another pool, after draining each.
+    /// Move nodes, or steps that wait, to another pool.
     #[command(after_help = examples::MOVE)]
     Move(MoveArgs),
     /// Set or remove labels of a node.

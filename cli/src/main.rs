@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command, Format, GUIDE};
+use crate::args::{Args, Command, Format, GUIDE, MoveKind};
 use crate::client::{Client, StepAction};
 use crate::failure::{Failure, USAGE};
 use crate::out::Out;
@@ -104,7 +104,10 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Requeue(args) => steer(StepAction::Requeue, &args.steps),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
-        Command::Move(args) => commands::move_nodes::run(&client()?, &args, out),
+        Command::Move(args) => match args.kind {
+            MoveKind::Node(args) => commands::move_nodes::run(&client()?, &args, out),
+            MoveKind::Step(args) => commands::move_steps::run(&client()?, &args, out),
+        },
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Label(args) => commands::label::run(&client()?, &args, out),

@@ -1,13 +1,13 @@
 //! Arguments of commands that change nodes and documents.
 
-use clap::ValueEnum;
+use clap::{Subcommand, ValueEnum};
 use sluice_common::label::LabelChange;
 use sluice_common::time::Span;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::step;
-use super::values::duration;
+use super::values::{duration, step_id};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {
@@ -54,9 +54,36 @@ pub(crate) struct DrainArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MoveArgs {
-    /// Kind of the thing.
-    #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: LabelKind,
+    #[command(subcommand)]
+    pub(crate) kind: MoveKind,
+}
+
+/// Kinds that can be moved to another pool.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MoveKind {
+    /// Move nodes, after draining each.
+    #[command(aliases = ["nodes", "no"])]
+    Node(MoveNodeArgs),
+    /// Move steps while they wait. Each keeps its place.
+    #[command(alias = "steps")]
+    Step(MoveStepArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MoveStepArgs {
+    /// Ids of the steps.
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
+    pub(crate) steps: Vec<String>,
+    /// Pool to move them to.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: String,
+    /// Show what would come of it, and move nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MoveNodeArgs {
     /// Names of the nodes.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,

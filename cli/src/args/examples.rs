@@ -192,9 +192,14 @@ Examples:
   sluice move node gpu-1 --pool inference --wait
   sluice move node gpu-1 gpu-2 --pool inference --deadline 30m
   sluice uncordon gpu-1
+  sluice move step train-7 --pool inference
+  sluice move step train-7 train-8 --pool inference --dry-run
 
 Each node is drained, as by `sluice drain`, and is in the pool as soon as nothing is left on it,
-whatever its agent's config says from then on. Uncordoned before that, it stays where it is.";
+whatever its agent's config says from then on. Uncordoned before that, it stays where it is.
+
+A step is moved while it is queued, and keeps its id and its place. The new pool checks it and
+fills in defaults as for a new step; if the pool would reject it, it stays where it is.";
 
 pub(super) const LABEL: &str = "\
 Examples:

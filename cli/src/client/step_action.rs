@@ -1,8 +1,8 @@
-//! Calls that suspend, resume, requeue or cancel a step.
+//! Calls that suspend, resume, requeue, move or cancel a step.
 
 use std::time::Duration;
 
-use sluice_common::api::StepView;
+use sluice_common::api::{MoveStepRequest, MovedStepView, PreviewView, StepView};
 
 use super::{ApiError, Client, segment};
 
@@ -38,5 +38,19 @@ impl Client {
             &format!("/v1/steps/{}:{verb}", segment(id)),
             &serde_json::json!({}),
         )
+    }
+
+    /// Calls `POST /v1/steps/{id}:move`.
+    pub(crate) fn move_step(&self, id: &str, pool: &str) -> Result<MovedStepView, ApiError> {
+        let path = format!("/v1/steps/{}:move", segment(id));
+        let pool = pool.to_owned();
+        self.post(&path, &MoveStepRequest { pool })
+    }
+
+    /// Calls `POST /v1/steps/{id}:move` as a dry run.
+    pub(crate) fn preview_move(&self, id: &str, pool: &str) -> Result<PreviewView, ApiError> {
+        let path = format!("/v1/steps/{}:move?dry_run=true", segment(id));
+        let pool = pool.to_owned();
+        self.post(&path, &MoveStepRequest { pool })
     }
 }

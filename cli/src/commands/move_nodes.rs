@@ -1,4 +1,4 @@
-//! `sluice move`: moves nodes to another pool, after draining each as `sluice drain` does.
+//! `sluice move node`: moves nodes to another pool, after draining each as `sluice drain` does.
 
 use std::time::Instant;
 
@@ -6,14 +6,14 @@ use sluice_common::api::{MoveRequest, NodeView};
 
 use super::cordon::{change, line};
 use super::drain::{tell, wait};
-use crate::args::MoveArgs;
+use crate::args::MoveNodeArgs;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::safe;
 use crate::show;
 
-pub(crate) fn run(client: &Client, args: &MoveArgs, out: Out) -> Result<u8, Failure> {
+pub(crate) fn run(client: &Client, args: &MoveNodeArgs, out: Out) -> Result<u8, Failure> {
     let request = MoveRequest {
         pool: args.pool.clone(),
         reason: args.reason.clone(),

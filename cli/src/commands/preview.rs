@@ -1,4 +1,4 @@
-//! `--dry-run` of `run` and `submit`: previews submits, with nothing stored. Each step is judged as if it were the only
+//! `--dry-run` of `run`, `submit` and `move step`: previews, with nothing stored. Each step is judged as if it were the only
 //! one.
 
 use sluice_common::api::{PreviewOutcome, PreviewView};
@@ -17,14 +17,26 @@ pub(crate) fn run(client: &Client, requests: &[StepRequest], out: Out) -> Result
         client.keep_trying(RetryLimit::CHANGE, outage_note(out), ask)
     });
     let previews: Vec<PreviewView> = previews.collect::<Result<_, _>>()?;
-    match &previews[..] {
+    let names = requests.iter();
+    let names: Vec<_> = names
+        .map(|it| it.name.as_deref().or(it.id.as_deref()))
+        .collect();
+    show(&names, &previews, out)
+}
+
+/// Prints previews, each with its name if there are several; fails if one of the steps would be rejected or refused.
+pub(crate) fn show(
+    names: &[Option<&str>],
+    previews: &[PreviewView],
+    out: Out,
+) -> Result<u8, Failure> {
+    match previews {
         [only] if !out.format().is_line_by_line() => show::value(only, out)?,
         several if !out.format().is_line_by_line() => show::items(several, out)?,
         several => {
-            for (request, preview) in requests.iter().zip(several) {
+            for (name, preview) in names.iter().zip(several) {
                 if several.len() > 1 {
-                    let name = request.name.as_deref().or(request.id.as_deref());
-                    out.result(&format!("# {}\n", render::or_dash(name)))?;
+                    out.result(&format!("# {}\n", render::or_dash(*name)))?;
                 }
                 out.result(&render::preview::preview(preview, out))?;
             }

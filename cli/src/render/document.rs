@@ -180,7 +180,10 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
     let request = StepRequest {
         name: Some(view.name.clone()),
         subject: Some(view.subject.clone()),
-        pool: view.requested_pool.clone(),
+        pool: view
+            .moved_to
+            .clone()
+            .or_else(|| view.requested_pool.clone()),
         platform: view.platform.clone(),
         command: view.command.clone(),
         env: view.env.clone(),

@@ -37,6 +37,10 @@ pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
         view.reason.code
     );
     lines.put(0, head);
+    if let Some(pool) = &view.moved_to {
+        let pool = safe(pool);
+        lines.put(1, format!("moved to pool {pool} while it waited"));
+    }
     for pool in &view.pools {
         waiting(&mut lines, pool, view);
     }

@@ -152,6 +152,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .field("Subject", safe(&step.subject))
         .optional("Submitted by", step.submitted_by.as_deref().map(safe))
         .field("Pool", or_dash(step.pool.as_deref()))
+        .optional("Moved", step.moved_to.is_some().then(|| moved_from(step)))
         .optional("Platform", step.platform.as_deref().map(safe))
         .field("Command", shell_words(&step.command))
         .field(
@@ -188,6 +189,15 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
     text.many("Warning", &warnings);
     attempts(&mut text, &step.attempts, now);
     text.finish()
+}
+
+/// Tells where a step that was moved while it waited would have run.
+fn moved_from(step: &StepView) -> String {
+    let from = match step.requested_pool.as_deref() {
+        Some(pool) => format!("pool {}", safe(pool)),
+        None => "any of its pools".to_owned(),
+    };
+    format!("here while it waited; submitted to {from}")
 }
 
 /// Renders its request and options; defaults are left out.
