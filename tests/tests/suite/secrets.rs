@@ -2,14 +2,13 @@
 //! then everything that is printed or stored is searched for them. `logging.rs` covers the coordinator's own token and
 //! keys in a process that logs at `trace`.
 
-mod issuer;
-mod site;
+pub(crate) mod site;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use issuer::Issuer;
+use crate::issuer::Issuer;
 use serde_json::{Value, json};
 use site::{ADMIN, SecretsCluster, bearer};
 

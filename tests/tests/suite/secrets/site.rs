@@ -13,21 +13,21 @@ use serde_json::Value;
 use sluice_tests::{as_starter, binaries, eventually, kill};
 
 /// The coordinator's own token.
-pub(super) const ADMIN: &str = "planted-admin-token-5Kq8";
+pub(crate) const ADMIN: &str = "planted-admin-token-5Kq8";
 
 /// Daemons of one test, all of which end with it, and everything that was printed.
-pub(super) struct SecretsCluster {
+pub(crate) struct SecretsCluster {
     folder: tempfile::TempDir,
     daemons: Vec<(&'static str, Child)>,
-    pub(super) http: String,
+    pub(crate) http: String,
     quic: String,
     /// Printed texts, and their places.
-    pub(super) told: Vec<(String, String)>,
+    pub(crate) told: Vec<(String, String)>,
 }
 
 impl SecretsCluster {
     /// Makes a coordinator that knows an issuer by its keys, without a host.
-    pub(super) fn new(jwks: &str) -> Self {
+    pub(crate) fn new(jwks: &str) -> Self {
         let any = "127.0.0.1:0".to_owned();
         let mut site = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -48,11 +48,11 @@ impl SecretsCluster {
         site
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(super) fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
@@ -68,7 +68,7 @@ impl SecretsCluster {
     }
 
     /// Starts the coordinator, after the first time at the same addresses.
-    pub(super) fn coordinator(&mut self) {
+    pub(crate) fn coordinator(&mut self) {
         let config = format!(
             "http = {:?}\nquic = {:?}\ndata_dir = {:?}\napi_token_file = {:?}\n\
              [oidc]\nissuer = \"https://id.example\"\naudience = \"sluice\"\njwks_file = {:?}\n",
@@ -93,7 +93,7 @@ impl SecretsCluster {
         (self.http, self.quic) = (address("http"), address("quic"));
     }
 
-    pub(super) fn supervisor(&mut self) {
+    pub(crate) fn supervisor(&mut self) {
         fs::write(self.path("supervisor.toml"), as_starter()).unwrap();
         let (state, config) = (self.text("supervisor"), self.text("supervisor.toml"));
         let args = ["--state-dir", &state, "--config", &config, "--stop-on-exit"];
@@ -101,7 +101,7 @@ impl SecretsCluster {
     }
 
     /// Starts an agent that joins by the line in `agent/join-token`, if that exists.
-    pub(super) fn agent(&mut self) {
+    pub(crate) fn agent(&mut self) {
         let config = format!(
             "node = \"host\"\nstate_dir = {:?}\njoin_token_file = {:?}\nsupervisor_socket = {:?}\n",
             self.text("agent"),
@@ -124,20 +124,20 @@ impl SecretsCluster {
     }
 
     /// Kills it with SIGKILL.
-    pub(super) fn kill(&mut self, program: &str) {
+    pub(crate) fn kill(&mut self, program: &str) {
         let at = self.daemons.iter().position(|(name, _)| *name == program);
         let (_, mut child) = self.daemons.remove(at.unwrap());
         kill(child.id(), Signal::SIGKILL);
         child.wait().unwrap();
     }
 
-    pub(super) fn daemons(&self) -> Vec<(&'static str, u32)> {
+    pub(crate) fn daemons(&self) -> Vec<(&'static str, u32)> {
         let daemons = self.daemons.iter();
         daemons.map(|(name, child)| (*name, child.id())).collect()
     }
 
     /// Ends the daemons as an admin does.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         for (_, child) in &self.daemons {
             kill(child.id(), Signal::SIGTERM);
         }
@@ -148,7 +148,7 @@ impl SecretsCluster {
     }
 
     /// Runs a program to its end, with `input` on its standard input. Its output is recorded.
-    pub(super) fn tool(&mut self, program: &str, args: &[&str], input: &str) -> Output {
+    pub(crate) fn tool(&mut self, program: &str, args: &[&str], input: &str) -> Output {
         let output = self.unkept(program, args, input);
         for stream in [&output.stdout, &output.stderr] {
             let text = String::from_utf8_lossy(stream).into_owned();
@@ -159,7 +159,7 @@ impl SecretsCluster {
     }
 
     /// Runs a program whose output may contain a secret, which is not recorded.
-    pub(super) fn unkept(&self, program: &str, args: &[&str], input: &str) -> Output {
+    pub(crate) fn unkept(&self, program: &str, args: &[&str], input: &str) -> Output {
         let mut command = self.command(program);
         command.args(args).stdin(Stdio::piped());
         let mut child = command
@@ -173,7 +173,7 @@ impl SecretsCluster {
     }
 
     /// Writes the context of a caller.
-    pub(super) fn caller(&self, name: &str, token: &str) {
+    pub(crate) fn caller(&self, name: &str, token: &str) {
         let context = format!(
             r#"{{"http":{:?},"token":{token:?},"subject":"team"}}"#,
             self.http
@@ -182,14 +182,14 @@ impl SecretsCluster {
     }
 
     /// Runs a command of a caller, recorded as his.
-    pub(super) fn sluice(&mut self, caller: &str, args: &[&str]) -> String {
+    pub(crate) fn sluice(&mut self, caller: &str, args: &[&str]) -> String {
         let context = self.text(&format!("{caller}.json"));
         let output = self.tool("sluice", &[&["--context", &context], args].concat(), "");
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Returns output that an admin is shown once.
-    pub(super) fn shown_once(&self, args: &[&str]) -> String {
+    pub(crate) fn shown_once(&self, args: &[&str]) -> String {
         let context = self.text("admin.json");
         let output = self.unkept("sluice", &[&["--context", &context], args].concat(), "");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -198,7 +198,7 @@ impl SecretsCluster {
     }
 
     /// Makes a call with this `Authorization` header; returns the status and the answer, which is recorded.
-    pub(super) fn call(
+    pub(crate) fn call(
         &mut self,
         shown: &str,
         method: &str,
@@ -212,7 +212,7 @@ impl SecretsCluster {
     }
 
     /// Makes a call whose answer only its caller sees.
-    pub(super) fn unheard(
+    pub(crate) fn unheard(
         &self,
         shown: &str,
         method: &str,
@@ -235,7 +235,7 @@ impl SecretsCluster {
     }
 
     /// Records the head and the events of a stream, from the first to one that contains `last`.
-    pub(super) fn followed(&mut self, token: &str, last: &str) {
+    pub(crate) fn followed(&mut self, token: &str, last: &str) {
         let mut stream = TcpStream::connect(&self.http).unwrap();
         let request = format!(
             "GET /v1/events?since=0&follow=true HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n",
@@ -256,7 +256,7 @@ impl SecretsCluster {
             .push(("events that are followed".to_owned(), text));
     }
 
-    pub(super) fn step_is(&self, id: &str, state: &str) {
+    pub(crate) fn step_is(&self, id: &str, state: &str) {
         let path = format!("/v1/steps/{id}");
         eventually(&format!("{id} to be {state}"), || {
             let (_, step) = self.unheard(&bearer(ADMIN), "GET", &path, "");
@@ -269,7 +269,7 @@ impl SecretsCluster {
         });
     }
 
-    pub(super) fn host_is_ready(&self) {
+    pub(crate) fn host_is_ready(&self) {
         eventually("the host to be ready", || {
             let (_, node) = self.unheard(&bearer(ADMIN), "GET", "/v1/nodes/host", "");
             let node: Value = serde_json::from_str(&node).unwrap();
@@ -278,7 +278,7 @@ impl SecretsCluster {
     }
 
     /// Returns the daemons' logs so far.
-    pub(super) fn logs(&self) -> Vec<(String, String)> {
+    pub(crate) fn logs(&self) -> Vec<(String, String)> {
         let names = ["sluice-coordinator", "sluice-agent", "sluice-supervisor"];
         let logs = names.map(|name| (name.to_owned(), self.path(&format!("{name}.log"))));
         let read = |(name, path): (String, PathBuf)| (name, fs::read_to_string(path).unwrap());
@@ -296,6 +296,6 @@ impl Drop for SecretsCluster {
 }
 
 /// Returns the header that shows a token.
-pub(super) fn bearer(token: &str) -> String {
+pub(crate) fn bearer(token: &str) -> String {
     format!("Bearer {token}")
 }

@@ -10,14 +10,15 @@ use agent_core::{
     GpuScan, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
 use coordinator_core::{
-    Answer, Core, Desired, Input, LogEntry, NewStep, Node, NodeChange, Output, RecoveryCause,
-    ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey, check_record,
+    Answer, Core, Desired, DesiredPool, Input, LogEntry, NewStep, Node, NodeChange, Output,
+    RecoveryCause, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey,
+    check_record,
 };
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
-use sluice_common::pool::PolicySpec;
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -123,6 +124,10 @@ enum Event {
     User {
         step: StepId,
         steer: StepAction,
+    },
+    MoveStep {
+        step: StepId,
+        pool: &'static str,
     },
     /// Looks at GPUs go on by themselves as long as the agent lives.
     Glance {
@@ -230,21 +235,35 @@ fn step_id(number: u64) -> StepId {
     StepId::new(format!("s{number}")).unwrap()
 }
 
-/// Two subjects: what one of them has reserved is lent to the other meanwhile.
-fn terms() -> [TermsChange; 2] {
-    let policy = |subject: &str, priority, reserved| TermsChange {
-        desired: Desired::Policy {
-            pool: PoolName::new("default").unwrap(),
+/// Two subjects: what one of them has reserved is lent to the other meanwhile. Both may use a pool without hosts too, to
+/// which users move steps and from which they move them back.
+fn terms() -> Vec<TermsChange> {
+    let change = |desired| TermsChange {
+        desired,
+        version: None,
+    };
+    let policy = |pool: &str, subject: &str, priority, reserved| {
+        change(Desired::Policy {
+            pool: PoolName::new(pool).unwrap(),
             subject: Subject::new(subject).unwrap(),
             policy: PolicySpec {
                 priority,
                 reserved: [(ResourceKey::new(GPU).unwrap(), reserved)].into(),
                 ..PolicySpec::default()
             },
-        },
-        version: None,
+        })
     };
-    [policy("low", 0, 0), policy("vip", 10, 2)]
+    let spare = Desired::Pool {
+        pool: PoolName::new("spare").unwrap(),
+        terms: Box::new(DesiredPool::from(PoolSpec::default())),
+    };
+    vec![
+        change(spare),
+        policy("default", "low", 0, 0),
+        policy("default", "vip", 10, 2),
+        policy("spare", "low", 0, 0),
+        policy("spare", "vip", 0, 0),
+    ]
 }
 
 /// Depends on its number and not on chance, because a repeat must be the same step.
@@ -349,6 +368,8 @@ impl World {
         for number in 0..STEPS {
             let (step, steer) = (step_id(number), StepAction::Resume);
             self.after(0, Event::User { step, steer });
+            let (step, pool) = (step_id(number), "default");
+            self.after(0, Event::MoveStep { step, pool });
         }
         self.run_until(FAULTY + HEALED, |world| {
             let is_left = |host: &SimHost| host.procs.is_empty();
@@ -428,6 +449,7 @@ impl World {
             Event::Fault => self.fault(),
             Event::Admin { host, change } => self.administer(host, change),
             Event::User { step, steer } => self.steer(step, steer),
+            Event::MoveStep { step, pool } => self.move_step(step, pool),
             Event::Glance { host, life } => self.glance(host, life),
             Event::LookBegins { host, life } => self.look_begins(host, life),
             Event::LookEnds {
@@ -505,7 +527,7 @@ impl World {
         self.effects();
         self.decide(Input::Apply {
             reply: ReplyId(4000),
-            changes: terms().into(),
+            changes: terms(),
             force: false,
             dry_run: false,
         });
@@ -605,6 +627,7 @@ impl World {
                     | Answer::Changed(_)
                     | Answer::Applied(_)
                     | Answer::Steered(_)
+                    | Answer::Moved(_)
                     | Answer::Joined(_),
                 ..
             } => {}

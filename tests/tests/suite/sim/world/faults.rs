@@ -1,7 +1,9 @@
 //! Faults of the simulated cluster, and the actions of its users and admins meanwhile.
 
-use coordinator_core::{Input, LogEntry, NodeChange, RecoveryCause, ReplyId, State, StepAction};
-use sluice_common::id::{AttemptId, StepId};
+use coordinator_core::{
+    Input, LogEntry, MoveTarget, NodeChange, RecoveryCause, ReplyId, State, StepAction,
+};
+use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::time::Span;
 
 use super::{Event, HOSTS, IDLE, STEPS, Stream, World, step_id, uncordon};
@@ -85,6 +87,13 @@ impl World {
     /// Callers act on their steps.
     fn use_it(&mut self) {
         let step = step_id(self.below(STEPS));
+        if self.one_in(3) {
+            let (pool, later) = ("default", self.below(200_000));
+            let back = step.clone();
+            self.after(later, Event::MoveStep { step: back, pool });
+            let pool = "spare";
+            return self.after(0, Event::MoveStep { step, pool });
+        }
         let steer = match self.below(6) {
             0 => StepAction::Requeue,
             1 => StepAction::Resume,
@@ -107,6 +116,24 @@ impl World {
             reply,
             step,
             action: steer,
+        });
+    }
+
+    /// A caller who moves a step to another pool, if it waits.
+    pub(super) fn move_step(&mut self, step: StepId, pool: &'static str) {
+        if self.core.is_none() {
+            return self.after(1000, Event::MoveStep { step, pool });
+        }
+        let target = MoveTarget {
+            pool: PoolName::new(pool).unwrap(),
+            past_maintenance: false,
+        };
+        let dry_run = self.one_in(4);
+        self.decide(Input::MoveStep {
+            reply: ReplyId(5000),
+            step,
+            target,
+            dry_run: dry_run && self.faulty,
         });
     }
 

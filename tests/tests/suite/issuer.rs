@@ -5,28 +5,36 @@ use std::time::SystemTime;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-pub(super) struct Issuer(Ed25519KeyPair);
+pub(crate) struct Issuer(Ed25519KeyPair);
 
 impl Issuer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let random = ring::rand::SystemRandom::new();
         let pair = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
         Self(Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap())
     }
 
     /// Returns its published keys.
-    pub(super) fn jwks(&self) -> String {
+    pub(crate) fn jwks(&self) -> String {
         let x = base64url(self.0.public_key().as_ref());
         json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": x}]}).to_string()
     }
 
     /// Returns a token that is valid for `seconds` from now, or was until then.
-    pub(super) fn token(&self, user: &str, seconds: i64) -> String {
+    pub(crate) fn token(&self, user: &str, seconds: i64) -> String {
+        self.token_with(user, seconds, &json!({"groups": ["ml"]}))
+    }
+
+    /// Returns a token with these claims besides those that it needs.
+    pub(crate) fn token_with(&self, user: &str, seconds: i64, more: &Value) -> String {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = i64::try_from(since.unwrap().as_secs()).unwrap();
-        let claims = json!({
-            "iss": "https://id.example", "aud": "sluice", "sub": user, "exp": now + seconds, "groups": ["ml"]
+        let mut claims = json!({
+            "iss": "https://id.example", "aud": "sluice", "sub": user, "exp": now + seconds
         });
+        for (name, value) in more.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
         let part = |value: &Value| base64url(value.to_string().as_bytes());
         let head = json!({"alg": "EdDSA", "kid": "one"});
         let signed = format!("{}.{}", part(&head), part(&claims));
