@@ -196,7 +196,8 @@ pub struct StepView {
     /// Settings that the request leaves to the pool.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unset: BTreeSet<Setting>,
-    /// Requested amounts that no host enforces, one sentence each; omitted from lists.
+    /// Requested amounts that no host enforces, and keys of which it holds nothing that is counted, one sentence each;
+    /// omitted from lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

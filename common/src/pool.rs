@@ -27,7 +27,7 @@ pub type ResourceTable = BTreeMap<ResourceKey, u64>;
 /// A platform in its pool's list.
 pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 
-/// Spec of a pool. The default accepts every step unchanged.
+/// Spec of a pool. The `Default` accepts every step unchanged; a document without `defaults` is that of a new pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -56,8 +56,8 @@ pub struct PoolSpec {
     /// Message to submitters while the pool accepts no new steps; the pool accepts steps if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<String>,
-    /// Defaults for settings that steps leave open.
-    #[serde(skip_serializing_if = "StepDefaults::is_empty")]
+    /// Defaults for settings and amounts that steps leave open.
+    #[serde(default = "StepDefaults::of_new_pool")]
     pub defaults: StepDefaults,
     /// Upper bounds on settings of steps.
     #[serde(skip_serializing_if = "StepMaxima::is_empty")]
@@ -103,6 +103,14 @@ pub struct PoolSpec {
 }
 
 impl PoolSpec {
+    /// The spec of a pool whose document sets nothing.
+    pub fn of_new_pool() -> Self {
+        Self {
+            defaults: StepDefaults::of_new_pool(),
+            ..Self::default()
+        }
+    }
+
     /// Whether a step may choose this action on preemption.
     pub fn allows(&self, mode: OnPreempt) -> bool {
         self.on_preempt_allowed.is_empty() || self.on_preempt_allowed.contains(&mode)

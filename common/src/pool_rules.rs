@@ -5,6 +5,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "schema")]
+use crate::amount::table::DocumentAmount;
+use crate::amount::{MCPU, MEMORY_MB, STORAGE_MB, field};
 use crate::document_text::optional_span;
 use crate::processors::CpuMode;
 use crate::step::OnPreempt;
@@ -59,14 +62,19 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Defaults for settings that steps leave open; absent fields fall back to the built-in defaults.
+/// Cores and memory that a step holds in a new pool if it says nothing: those of ZenML.
+const NEW_POOL_MCPU: u64 = 1000;
+const NEW_POOL_MEMORY_MB: u64 = 2148;
+
+/// Defaults for settings and amounts that steps leave open; absent settings fall back to the built-in defaults, and
+/// absent amounts to those of a new pool. The `Default` has none of either.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
     schemars(rename = "PoolDefaults")
 )]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default = "StepDefaults::of_new_pool")]
 pub struct StepDefaults {
     /// Longest run time, such as `2h`. Does not apply to `work: inference` and `work: notebook`.
     #[serde(with = "optional_span", skip_serializing_if = "Option::is_none")]
@@ -90,13 +98,51 @@ pub struct StepDefaults {
     /// to those that request whole cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
+    /// Cores per host of a step without GPUs that does not state `cpu_count`, such as `1`; with `0` it holds none.
+    #[serde(with = "field::cpu")]
+    #[cfg_attr(feature = "schema", schemars(with = "DocumentAmount"))]
+    pub cpu: u64,
+    /// Memory per host of a step without GPUs that does not state `memory`, such as `2GiB`; with `0B` it holds none.
+    #[serde(with = "field::memory")]
+    #[cfg_attr(feature = "schema", schemars(with = "DocumentAmount"))]
+    pub memory: u64,
+    /// Storage per host of a step without GPUs that does not state `storage`, such as `10GiB`; with `0B` it holds none.
+    #[serde(with = "field::storage", skip_serializing_if = "is_zero")]
+    #[cfg_attr(feature = "schema", schemars(with = "DocumentAmount"))]
+    pub storage: u64,
 }
 
 impl StepDefaults {
+    /// The defaults of a pool whose document has none.
+    pub fn of_new_pool() -> Self {
+        Self {
+            cpu: NEW_POOL_MCPU,
+            memory: NEW_POOL_MEMORY_MB,
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The default amounts by key, in their units; 0 is none.
+    pub fn amounts(&self) -> [(&'static str, u64); 3] {
+        [
+            (MCPU, self.cpu),
+            (MEMORY_MB, self.memory),
+            (STORAGE_MB, self.storage),
+        ]
+    }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde gives it by reference"
+)]
+fn is_zero(amount: &u64) -> bool {
+    *amount == 0
 }
 
 /// Upper bounds on settings of steps; absent fields have no bound.

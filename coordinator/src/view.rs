@@ -9,7 +9,9 @@ mod template;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
-use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, State, Step};
+use coordinator_core::{
+    Attempt, Cordon, Core, Enforcement, Node, Part, Pool, State, Step, uncounted,
+};
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
@@ -41,12 +43,13 @@ pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
     })
 }
 
-/// Returns the view of a step with warnings about amounts that its hosts do not enforce.
+/// Returns the view of a step with warnings about amounts that its hosts do not enforce, or that nobody counts.
 pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> StepView {
     let unenforced = enforcement.warnings(found);
-    let warnings = unenforced.iter();
+    let unenforced = unenforced.iter().map(ToString::to_string);
+    let uncounted = uncounted(found).into_iter().map(|it| it.to_string());
     StepView {
-        warnings: warnings.map(ToString::to_string).collect(),
+        warnings: unenforced.chain(uncounted).collect(),
         ..step(core, found)
     }
 }

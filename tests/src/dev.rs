@@ -53,6 +53,9 @@ pub struct DevOptions {
     pub script: Option<PathBuf>,
     /// Run copies of the programs, which the test may replace.
     pub own_programs: bool,
+    /// Keep the default amounts of the pool that is there from the start. Without them, as many steps run at once as a
+    /// test starts, however few processors the machine has.
+    pub default_amounts: bool,
 }
 
 /// Returns the beginning of a supervisor's config with which steps run as the user who runs the tests.
@@ -165,7 +168,7 @@ impl Dev {
                 .expect("the ready line is complete")
                 .to_owned()
         };
-        Self {
+        let dev = Self {
             http: text("http"),
             quic: text("quic"),
             context: text("context").into(),
@@ -174,7 +177,13 @@ impl Dev {
             data,
             bin,
             user,
+        };
+        if !options.default_amounts && options.files.is_empty() {
+            let pool = r#"{"description":"nodes and steps that name no other pool","defaults":{"cpu":0,"memory":"0B"}}"#;
+            let (status, body) = dev.call("PUT", "/v1/pools/default", Some(pool));
+            assert_eq!(status, 200, "{body}");
         }
+        dev
     }
 
     /// Returns the process id of `dev` itself.

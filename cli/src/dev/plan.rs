@@ -115,7 +115,7 @@ impl Plan {
             if client.pool(pool).is_ok() {
                 continue;
             }
-            let put = client.put_pool(pool, &PoolSpec::default());
+            let put = client.put_pool(pool, &PoolSpec::of_new_pool());
             put.map_err(|e| format!("pool `{pool}`: {e}"))?;
         }
         for (PolicyId { pool, subject }, policy) in &self.policies {

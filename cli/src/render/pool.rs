@@ -1,9 +1,10 @@
 //! Renders pools as text.
 
 use jiff::Timestamp;
-use sluice_common::amount::GPU;
+use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 use sluice_common::pool_rules::PoolStatus;
+use sluice_common::quantity::figure;
 use sluice_common::time::Span;
 
 use super::age::age;
@@ -81,6 +82,14 @@ fn status(pool: &PoolView) -> (Tone, &'static str) {
     }
 }
 
+/// Formats a default amount, and what none means.
+fn default_amount(key: &str, amount: u64) -> String {
+    match amount {
+        0 => "0 (not counted)".to_owned(),
+        _ => figure(key, amount),
+    }
+}
+
 /// Renders its rules for submitted steps.
 fn rules(pool: &PoolView, text: &mut Sections) {
     let message = pool.spec.maintenance.as_deref();
@@ -99,6 +108,14 @@ fn rules(pool: &PoolView, text: &mut Sections) {
             defaults.on_preempt.map(|it| it.as_str().to_owned()),
         ),
         ("cpu_mode", defaults.cpu_mode.map(|it| it.to_string())),
+        ("cpu", Some(default_amount(MCPU, defaults.cpu))),
+        ("memory", Some(default_amount(MEMORY_MB, defaults.memory))),
+        (
+            "storage",
+            Some(defaults.storage)
+                .filter(|it| *it > 0)
+                .map(|it| figure(STORAGE_MB, it)),
+        ),
     ]);
     let most = self::said([
         ("timeout", span(max.timeout)),
@@ -310,7 +327,7 @@ pub(crate) mod tests {
         let text = describe(&ruled, &[], &[], &[], now(), Out::plain());
         for line in [
             "Maintenance:  new racks\n",
-            "Defaults:     grace_period=5s on_preempt=fail cpu_mode=weight\n",
+            "Defaults:     grace_period=5s on_preempt=fail cpu_mode=weight cpu=1 memory=2GiB\n",
             "At most:      timeout=1h retries=0\n",
             "On preempt:   fail alone\n",
         ] {
@@ -336,6 +353,7 @@ Status:       online
 Description:  -
 Nodes:        2 ready of 2
 Steps:        1 allocated, 2 queued
+Defaults:     cpu=1 memory=2GiB
 
 KEY  DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING
 gpu  -         4         1     1         0         3     2

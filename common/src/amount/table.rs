@@ -97,7 +97,7 @@ impl DocumentAmount {
 
     /// Reads an amount of a key. A number of bytes without a unit is an amount of a key that no host has; whoever accepts
     /// documents refuses that key.
-    fn read(self, name: &str) -> Result<(ResourceKey, u64), FieldError> {
+    pub(super) fn read(self, name: &str) -> Result<(ResourceKey, u64), FieldError> {
         let known = KEYS.iter().find(|(written, _)| *written == name);
         let inner = known.map_or(name, |(_, inner)| inner);
         let (key, amount) = match (inner, self) {

@@ -28,6 +28,7 @@ use crate::guard::denied_hosts;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;
+use crate::submit::default_amounts::default_of;
 use crate::submit::feasible::never_in;
 
 pub use answer::{
@@ -90,11 +91,13 @@ pub(crate) fn wait_for(
         hosts: request.hosts,
         platforms: request.platforms.clone(),
     };
+    let by_default = |key: &str| default_of(ctx.state(), &request.step, key);
     let amount = |key: &str, used, most| AmountUse {
         key: String::from(key),
         asked: request.demand.get(key),
         used,
         most,
+        by_default: by_default(key),
     };
     match block {
         BlockReason::PoolEmpty => Wait::PoolEmpty { pool },
@@ -139,6 +142,7 @@ pub(crate) fn wait_for(
             key: String::from(key),
             asked: request.demand.get(key),
             free,
+            by_default: by_default(key),
         },
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
@@ -147,7 +151,7 @@ pub(crate) fn wait_for(
                 let node = ctx.state().node(node).filter(|_| key == GPU)?;
                 unfit(ctx, node)
             }),
-            closest: closest.map(Shortage::of),
+            closest: closest.map(|it| Shortage::of(it, by_default(it.1))),
             closed: closed(),
         },
     }

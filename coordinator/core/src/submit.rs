@@ -2,6 +2,7 @@
 
 pub(crate) mod as_written;
 pub(crate) mod bounds;
+pub(crate) mod default_amounts;
 pub(crate) mod difference;
 pub(crate) mod effective_spec;
 pub(crate) mod feasible;

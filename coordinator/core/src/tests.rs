@@ -10,6 +10,7 @@ mod change_rate;
 mod checkpoint;
 mod cluster;
 mod declared;
+mod default_amounts;
 mod delivery;
 mod ends;
 mod explain;

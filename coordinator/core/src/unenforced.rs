@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::state::State;
+use crate::submit::default_amounts::taken_from;
 
 /// The mechanism that enforces each key.
 const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capability::Cpu, MCPU)];
@@ -41,9 +42,9 @@ impl<'a> Enforcement<'a> {
     }
 
     /// Lists the amounts of a step that are not enforced: on its granted hosts, or else on some hosts where it may
-    /// start. Empty for a step that has ended.
+    /// start. Empty for a step that has ended. Defaults of a pool are left out, because the step did not ask for them.
     pub fn warnings(&mut self, step: &Step) -> Vec<Unenforced> {
-        let asked = |key: &str| step.spec.request.get(key) > 0;
+        let asked = |key: &str| step.spec.request.get(key) > 0 && taken_from(step, key).is_none();
         if step.state.is_terminal() || !LIMITS.iter().any(|(_, key)| asked(key)) {
             return Vec::new();
         }

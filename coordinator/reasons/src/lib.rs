@@ -22,7 +22,7 @@ mod why;
 pub use check::Check;
 pub use messages::{
     HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Shrunk, SimilarPools,
-    Unenforced, Use,
+    Uncounted, Unenforced, Use,
 };
 pub use rejection::{Exclusion, Rejection};
 pub use standing::{StepReason, Wait};

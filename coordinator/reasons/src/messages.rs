@@ -20,12 +20,14 @@ pub use hello::HelloRefusal;
 pub use join::JoinRefusal;
 pub use near::SimilarPools;
 pub use refusal::{InUse, QueueBound, QueueFull, Refusal, Shrunk, Use};
-pub use unenforced::Unenforced;
+pub use unenforced::{Uncounted, Unenforced};
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
+
+use sluice_common::id::PoolName;
 
 /// Shortens a list to the first `most` names and the number of the others.
 pub fn shortened(mut names: Vec<String>, most: usize) -> String {
@@ -34,6 +36,14 @@ pub fn shortened(mut names: Vec<String>, most: usize) -> String {
     match more {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Adds to an amount that a step did not ask for itself whose default it is.
+pub(crate) fn with_source(amount: String, by_default: Option<&PoolName>) -> String {
+    match by_default {
+        Some(pool) => format!("{amount} (default of pool `{pool}`)"),
+        None => amount,
     }
 }
 

@@ -39,6 +39,9 @@ pub enum Rejection {
         asked: u64,
         most: u64,
         bound: AmountBound,
+        /// The pool whose default amount it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by_default: Option<PoolName>,
     },
     /// Too few hosts could hold it, even when empty.
     NoHostFits { pool: PoolName, hosts: HostMismatch },
@@ -142,16 +145,23 @@ pub struct Shortage {
     pub key: String,
     pub asked: u64,
     pub has: u64,
+    /// The pool whose default amount is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_default: Option<PoolName>,
 }
 
 impl Shortage {
     /// Makes the shortage of the closest host from its name, a key, the requested and the available amount.
-    pub fn of((node, key, asked, has): (&NodeName, &str, u64, u64)) -> Self {
+    pub fn of(
+        (node, key, asked, has): (&NodeName, &str, u64, u64),
+        by_default: Option<PoolName>,
+    ) -> Self {
         Self {
             node: node.clone(),
             key: String::from(key),
             asked,
             has,
+            by_default,
         }
     }
 }

@@ -117,6 +117,8 @@ pub enum Wait {
         key: String,
         asked: u64,
         free: u64,
+        /// The pool whose default amount is asked.
+        by_default: Option<PoolName>,
     },
     /// Too little is free on its hosts.
     Hosts {
@@ -137,6 +139,8 @@ pub struct AmountUse {
     pub asked: u64,
     pub used: u64,
     pub most: u64,
+    /// The pool whose default amount is asked.
+    pub by_default: Option<PoolName>,
 }
 
 /// Number of hosts that a step needs, and their platforms; any if none is named.

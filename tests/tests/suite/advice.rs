@@ -276,7 +276,7 @@ fn whoever_makes_a_pool_can_use_it_at_once() {
     let made = dev.ok(&["apply", "-f", file.to_str().unwrap()]);
     assert_eq!(
         made,
-        "pool/fresh created\npolicy/fresh/dev created: priority 0\n"
+        "pool/fresh created: defaults.cpu 1, defaults.memory 2GiB\npolicy/fresh/dev created: priority 0\n"
     );
     let again = dev.ok(&["apply", "-f", file.to_str().unwrap()]);
     assert_eq!(again, "pool/fresh unchanged\n");

@@ -10,6 +10,7 @@ mod check_config;
 mod cli;
 mod clones;
 mod crash;
+mod default_amounts;
 mod end_to_end;
 mod escapes;
 mod exec;

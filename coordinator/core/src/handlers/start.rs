@@ -33,7 +33,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
             pool: default_pool(),
             spec: PoolSpec {
                 description: String::from("nodes and steps that name no other pool"),
-                ..PoolSpec::default()
+                ..PoolSpec::of_new_pool()
             },
         }));
         ctx.record(Record::PolicyPut(record::PolicyPut {

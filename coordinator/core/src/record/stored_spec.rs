@@ -124,6 +124,21 @@ struct StoredDefaults {
     /// CPU mode, if it allows the number of cores that the step asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu_mode: Option<CpuMode>,
+    /// Amounts, in the units of their keys. Pools of older releases have none.
+    #[serde(rename = "mcpu", skip_serializing_if = "is_zero")]
+    cpu: u64,
+    #[serde(rename = "memory_mb", skip_serializing_if = "is_zero")]
+    memory: u64,
+    #[serde(rename = "storage_mb", skip_serializing_if = "is_zero")]
+    storage: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde gives it by reference"
+)]
+fn is_zero(amount: &u64) -> bool {
+    *amount == 0
 }
 
 /// Maxima of a pool. A field that is absent has no bound here.
@@ -200,7 +215,7 @@ mod tests {
     use crate::record::Record;
     use std::string::ToString;
 
-    const ALL: &str = r#"{"type":"pool_put","pool":"p","description":"d","capacity":{"gpu":8},"min_runtime":600000,"require":["kill"],"placement":"spread","rules":{"maintenance":"m","defaults":{"timeout":7200000,"queue_timeout":60000,"grace_period":30000,"retries":2,"on_preempt":"fail","cpu_mode":"weight"},"max":{"timeout":86400000,"queue_timeout":120000,"grace_period":60000,"retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait","validations":["v"],"templates":["t"]}}"#;
+    const ALL: &str = r#"{"type":"pool_put","pool":"p","description":"d","capacity":{"gpu":8},"min_runtime":600000,"require":["kill"],"placement":"spread","rules":{"maintenance":"m","defaults":{"timeout":7200000,"queue_timeout":60000,"grace_period":30000,"retries":2,"on_preempt":"fail","cpu_mode":"weight","mcpu":1000,"memory_mb":2148,"storage_mb":1000},"max":{"timeout":86400000,"queue_timeout":120000,"grace_period":60000,"retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait","validations":["v"],"templates":["t"]}}"#;
     const LEAST: &str = r#"{"type":"pool_put","pool":"p","description":"","capacity":{},"min_runtime":0,"require":[]}"#;
 
     #[test]
@@ -215,7 +230,7 @@ mod tests {
     fn what_logs_have_is_what_documents_say() {
         let document = r#"{"description":"d","capacity":{"gpu":8},"min_runtime":"10m","require":["kill"],
             "placement":"spread","maintenance":"m","defaults":{"timeout":"2h","queue_timeout":"1m","grace_period":"30s","retries":2,
-            "on_preempt":"fail","cpu_mode":"weight"},"max":{"timeout":"1d","queue_timeout":"2m","grace_period":"1m",
+            "on_preempt":"fail","cpu_mode":"weight","cpu":1,"memory":"2GiB","storage":"1GB"},"max":{"timeout":"1d","queue_timeout":"2m","grace_period":"1m",
             "retries":3},"on_preempt_allowed":["fail"],"default_platform":"a100","unmatched_platform":"wait",
             "validations":["v"],"templates":["t"]}"#;
         let spec: PoolSpec = serde_json::from_str(document).unwrap();

@@ -3,18 +3,20 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 
+use sluice_common::amount::table::key_name;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::pool::PoolSpec;
+use sluice_common::pool_rules::StepDefaults;
 use sluice_common::processors::CpuMode;
 use sluice_common::request::FieldError;
 use sluice_common::template::check::MAX_TEMPLATES;
 use sluice_common::time::Span;
 use sluice_common::validation::MAX_VALIDATIONS;
 
-use super::invalid;
+use super::{amount, invalid};
 
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
@@ -32,6 +34,7 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     time_to_run("max.timeout", max.timeout)?;
     grace("max.grace_period", max.grace_period)?;
     templates_once(&spec.templates)?;
+    default_amounts(defaults)?;
     fair_share(spec)?;
     no_default_above(spec)?;
     default_mode_allowed(spec)
@@ -89,6 +92,11 @@ fn templates_once(names: &[TemplateName]) -> Result<(), FieldError> {
             Err(wrong(&format!("templates[{at}]"), &why))
         }
     }
+}
+
+fn default_amounts(defaults: &StepDefaults) -> Result<(), FieldError> {
+    let mut amounts = defaults.amounts().into_iter();
+    amounts.try_for_each(|(key, n)| amount(&format!("defaults.{}", key_name(key)), n))
 }
 
 fn message(text: &str) -> Result<(), FieldError> {

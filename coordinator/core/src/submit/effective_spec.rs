@@ -5,6 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::slice;
 
+use sluice_common::amount::table::bytes_text;
+use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::pool_rules::Setting;
 use sluice_common::step::StepSpec;
@@ -17,8 +19,9 @@ use crate::model::pool::Pool;
 use crate::model::step::Step;
 use crate::model::template::Provenance;
 use crate::state::request;
+use crate::submit::default_amounts::{field_of, with_amounts};
 use crate::submit::fill::fill;
-use crate::submit::layers::{over_templates, provenance_of};
+use crate::submit::layers::provenance_of;
 use crate::submit::origins::of_settings;
 
 /// A step with everything that is filled in.
@@ -64,8 +67,8 @@ pub(crate) fn preview_effective_step(
     let request = Request::from_spec(placeholder_id(), 0, spec);
     let layers = ctx.state().layers_of(pool, &request);
     let below = layers.first();
-    let settings = of_settings(pool, ctx.state(), &request, spec);
-    let mut filled = over_templates(below, spec).into_owned();
+    let mut filled = with_amounts(ctx.state(), pool, below, &request, spec).into_owned();
+    let settings = of_settings(pool, ctx.state(), &request, &filled);
     fill(&pool.spec, &mut filled);
     let mut provenance = provenance_of(ctx, &request, spec, core::iter::once(pool));
     provenance.settings = settings;
@@ -94,6 +97,7 @@ fn merged(
         .retain(|field, _| !field.starts_with("resources."));
     all.put(&own(spec), &Origin::Step);
     fill_resources(&mut all.template.resources, provenance);
+    fill_defaults(&mut all.template.resources, &provenance.settings, spec);
     let mut origins = all.origins;
     note_settings(&mut origins, spec);
     origins.extend(provenance.settings.clone());
@@ -152,6 +156,26 @@ fn fill_resources(resources: &mut DefaultResources, provenance: &Provenance) {
     }
     if let Some(below) = from("resources.storage") {
         resources.storage = resources.storage.take().or_else(|| below.storage.clone());
+    }
+}
+
+/// Adds the amounts that the step took from the defaults of a pool.
+fn fill_defaults(resources: &mut DefaultResources, settings: &Origins, spec: &StepSpec) {
+    let of_pool = |key| {
+        let origin = settings.get(field_of(key));
+        let amount = spec.request.get(key);
+        origin
+            .is_some_and(|origin| matches!(origin, Origin::Pool { .. }))
+            .then_some(amount)
+    };
+    if let Some(mcpu) = of_pool(MCPU) {
+        resources.cpu_count = Some(mcpu as f64 / 1000.0);
+    }
+    if let Some(megabytes) = of_pool(MEMORY_MB) {
+        resources.memory = bytes_text(megabytes);
+    }
+    if let Some(megabytes) = of_pool(STORAGE_MB) {
+        resources.storage = bytes_text(megabytes);
     }
 }
 

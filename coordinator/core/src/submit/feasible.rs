@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::guard::denied_hosts;
 use crate::model::step::Step;
 use crate::state::request;
+use crate::submit::default_amounts::default_of;
 
 /// The reason why a queued step could never start, by declared, reserved and limited amounts alone, because hosts
 /// come and go. The rules of pools were checked at the submit.
@@ -99,9 +100,9 @@ pub(crate) fn never_in(
             )
         }
     };
-    let pool = pool.clone();
     Rejection::TooMuch {
-        pool,
+        pool: pool.clone(),
+        by_default: default_of(ctx.state(), &request.step, key.as_str()),
         key,
         asked,
         most,
@@ -128,7 +129,10 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
         HostMismatch::Closed(closed)
     } else {
         let closest = known.and_then(|pool| pool.closest(request));
-        HostMismatch::TooSmall(closest.map(Shortage::of))
+        let shortage = closest.map(|closest| {
+            Shortage::of(closest, default_of(ctx.state(), &request.step, closest.1))
+        });
+        HostMismatch::TooSmall(shortage)
     };
     let pool = pool.clone();
     Rejection::NoHostFits { pool, hosts }

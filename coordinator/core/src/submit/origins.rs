@@ -10,10 +10,10 @@ use sluice_scheduler::Request;
 
 use crate::model::pool::Pool;
 use crate::state::State;
+use crate::submit::default_amounts::{defaults_of, field_of};
 use crate::submit::fill::{cpu_mode, is_open_ended};
-use crate::submit::layers::over_templates;
 
-/// Notes the origins of settings, before they are filled in.
+/// Notes the origins of amounts, and of settings before they are filled in. The step has its amounts already.
 pub(crate) fn of_settings(
     pool: &Pool,
     state: &State,
@@ -22,10 +22,9 @@ pub(crate) fn of_settings(
 ) -> Origins {
     let layers = state.layers_of(pool, request);
     let below = layers.first();
-    let filled = over_templates(below, spec);
     let unsaid = spec.unset.iter();
     let settings = unsaid.filter_map(|setting| {
-        let origin = of_setting(pool, &filled, *setting)?;
+        let origin = of_setting(pool, spec, *setting)?;
         Some((String::from(setting.as_str()), origin))
     });
     let mut found: Origins = settings.collect();
@@ -42,6 +41,11 @@ pub(crate) fn of_settings(
         if let Some(origin) = below.origins.get(field) {
             found.insert(String::from(field), origin.clone());
         }
+    }
+    // Also those that were left out because the step could not start with them.
+    for (key, _) in defaults_of(state, pool, below, spec) {
+        let pool = pool.name.clone();
+        found.insert(String::from(field_of(key)), Origin::Pool { pool });
     }
     found
 }

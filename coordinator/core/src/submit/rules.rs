@@ -29,10 +29,11 @@ use crate::model::step::Step;
 use crate::model::template::Provenance;
 use crate::output::Refusal;
 use crate::state::request;
+use crate::submit::default_amounts::with_amounts;
 use crate::submit::effective_spec::preview_effective_step;
 use crate::submit::feasible::{never_in, rejected};
 use crate::submit::fill::fill;
-use crate::submit::layers::{over_templates, provenance_of};
+use crate::submit::layers::provenance_of;
 use crate::submit::origins::of_settings;
 use crate::submit::validation::invalid_in;
 
@@ -80,13 +81,14 @@ pub(crate) fn admit_by_rules(
             continue;
         };
         let layers = ctx.state().layers_of(terms, request);
-        let filled = over_templates(layers.first(), &spec);
-        let mut asks = request.with_amounts(&filled.request);
+        let mut asks = request.clone();
         let forbidden = layers.forbid(name, &spec);
         let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
         if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
             asks.guards.insert(name.clone(), guard);
         }
+        let filled = with_amounts(ctx.state(), terms, layers.first(), &asks, &spec);
+        let asks = asks.with_amounts(&filled.request);
         let scheduler = ctx.state().scheduler();
         let never = scheduler.infeasible(pool, &asks, spec.allow_pending);
         let invalid = || invalid_as_filled(ctx, terms, &asks, &spec);

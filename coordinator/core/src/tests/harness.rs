@@ -680,7 +680,7 @@ pub(super) fn gone(exit: Exit, why: StopReason) -> AttemptPhase {
     AttemptPhase::Released(end(exit, Some(why)))
 }
 
-/// Makes a step that asks for these amounts of one host.
+/// Makes a step that asks for these amounts of one host, and for no memory.
 pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
     StepSpec {
         name: "train".into(),
@@ -691,7 +691,12 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         command: vec!["train".into()],
         env: [(String::from("A"), String::from("b"))].into(),
         workdir: None,
-        resources: ResourceSettings::default(),
+        resources: ResourceSettings {
+            gpu_count: Some(gpus),
+            cpu_count: Some(mcpu as f64 / 1000.0),
+            memory: Some("0B".into()),
+            ..ResourceSettings::default()
+        },
         request: Amounts::new()
             .with(GPU, gpus)
             .with(MCPU, mcpu)

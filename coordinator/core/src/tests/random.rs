@@ -16,6 +16,7 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::pool_rules::{Setting, StepMaxima};
+use sluice_common::request::ResourceSettings;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -402,6 +403,10 @@ fn play(harness: &mut Harness, event: Event) {
             queue_timeout,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
+            if mcpu == 0 {
+                // It takes the defaults of its pool.
+                spec.resources = ResourceSettings::default();
+            }
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
             spec.nodes = nodes;

@@ -63,6 +63,7 @@ fn strict() -> PoolSpec {
             retries: Some(2),
             on_preempt: Some(OnPreempt::Fail),
             cpu_mode: Some(CpuMode::Weight),
+            ..StepDefaults::default()
         },
         max: StepMaxima {
             timeout: secs(3600),

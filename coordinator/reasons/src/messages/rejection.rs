@@ -16,6 +16,7 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Detail, Reason};
 use sluice_scheduler::HOST_KEYS;
 
+use super::with_source;
 use crate::Cause;
 use crate::rejection::{AmountBound, Exclusion, Rejection};
 
@@ -40,8 +41,11 @@ impl Rejection {
                 asked,
                 most,
                 bound,
+                by_default,
             } => {
-                let (name, message) = too_much(pool, key, (*asked, *most), bound);
+                let amount = quantity(key.as_str(), *asked);
+                let amount = with_source(amount, by_default.as_ref());
+                let (name, message) = too_much(pool, key, (&amount, *most), bound);
                 let reason = of(message).with_key(key.as_str());
                 let reason = reason.with_amount("asked", key.as_str(), *asked);
                 reason.with_amount(name, key.as_str(), *most)
@@ -144,10 +148,9 @@ fn unknown_resource(pool: &PoolName, key: &ResourceKey, asked: u64) -> String {
 fn too_much(
     pool: &PoolName,
     key: &ResourceKey,
-    (asked, most): (u64, u64),
+    (asked, most): (&str, u64),
     bound: &AmountBound,
 ) -> (&'static str, String) {
-    let asked = quantity(key.as_str(), asked);
     let most = figure(key.as_str(), most);
     match bound {
         AmountBound::Capacity => (

@@ -15,7 +15,7 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::Reason;
 use sluice_common::time::{Span, Time};
 
-use super::{quoted, shortened};
+use super::{quoted, shortened, with_source};
 use crate::rejection::{ForbiddingHosts, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
@@ -71,10 +71,11 @@ impl Wait {
                 key,
                 asked,
                 free,
+                by_default,
             } => {
                 let message = format!(
                     "it asks for {}, and pool `{pool}` has {} free",
-                    quantity(key, *asked),
+                    with_source(quantity(key, *asked), by_default.as_ref()),
                     figure(key, *free)
                 );
                 let reason = in_pool(pool, message).with_key(key);
@@ -131,10 +132,10 @@ fn release(pool: &PoolName, runs: u64) -> String {
 fn limit(pool: &PoolName, subject: &Subject, amount: &AmountUse) -> String {
     let key = &amount.key;
     format!(
-        "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
+        "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {}",
         quantity(key, amount.used),
         figure(key, amount.most),
-        figure(key, amount.asked)
+        amount.more()
     )
 }
 
@@ -142,14 +143,19 @@ fn reserved(pool: &PoolName, subject: &Subject, amount: &AmountUse) -> String {
     let key = &amount.key;
     format!(
         "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, and it asks for \
-         {} more",
+         {}",
         quantity(key, amount.most),
         figure(key, amount.used),
-        figure(key, amount.asked)
+        amount.more()
     )
 }
 
 impl AmountUse {
+    fn more(&self) -> String {
+        let more = format!("{} more", figure(&self.key, self.asked));
+        with_source(more, self.by_default.as_ref())
+    }
+
     fn noted(&self, reason: Reason, most: &str) -> Reason {
         reason
             .with_key(&self.key)
@@ -207,12 +213,13 @@ fn hosts(
             key,
             asked,
             has,
+            by_default,
         }) => format!(
             "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which comes closest, has {} \
              free{}",
             on(wanted),
             if wanted.hosts > 1 { "each " } else { "" },
-            quantity(key, *asked),
+            with_source(quantity(key, *asked), by_default.as_ref()),
             figure(key, *has),
             unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
         ),

@@ -6,7 +6,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_reasons::{
     Cause, HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Rejection, Shrunk,
-    Unenforced, Use,
+    Uncounted, Unenforced, Use,
 };
 use sluice_scheduler::PolicyError;
 
@@ -37,6 +37,11 @@ pub(crate) fn write(page: &mut Page) {
             first: name("gpu-1"),
         };
         page.line(&unenforced.to_string());
+    }
+    page.heading("What is not counted (Uncounted)");
+    for default_of in [None, Some(name("training"))] {
+        let key = "memory_mb";
+        page.line(&Uncounted { key, default_of }.to_string());
     }
 }
 

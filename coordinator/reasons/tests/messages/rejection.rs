@@ -66,6 +66,7 @@ fn after(last: Option<&Rejection>) -> Vec<Rejection> {
                 asked: 16,
                 most: 8,
                 bound,
+                by_default: None,
             });
             rejections.collect()
         }

@@ -47,6 +47,14 @@ pub(crate) fn shortage(key: &str) -> Shortage {
         key: key.to_owned(),
         asked: 4,
         has: 2,
+        by_default: None,
+    }
+}
+
+fn by_default(key: &str) -> Shortage {
+    Shortage {
+        by_default: Some(name("training")),
+        ..shortage(key)
     }
 }
 
@@ -58,6 +66,7 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
         asked: 2,
         used: 3,
         most: 4,
+        by_default: None,
     };
     match last {
         None => {
@@ -92,7 +101,10 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
         Some(Wait::Limit { .. }) => vec![Wait::Reserved {
             pool: pool(),
             subject: subject(),
-            amount: amount(),
+            amount: AmountUse {
+                by_default: Some(pool()),
+                ..amount()
+            },
         }],
         Some(Wait::Reserved { .. }) => {
             let all = chain(after_unschedulable).into_iter();
@@ -116,12 +128,15 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
                 turn(Some(Time::from_unix_millis(1_700_000_000_000))),
             ]
         }
-        Some(Wait::Turn { .. }) => vec![Wait::Pool {
-            pool: pool(),
-            key: "licences".to_owned(),
-            asked: 2,
-            free: 1,
-        }],
+        Some(Wait::Turn { .. }) => [None, Some(pool())]
+            .map(|by_default| Wait::Pool {
+                pool: pool(),
+                key: "storage_mb".to_owned(),
+                asked: 2000,
+                free: 1000,
+                by_default,
+            })
+            .into(),
         Some(Wait::Pool { .. }) => {
             let wait = |wanted, closest, unfit, closed| Wait::Hosts {
                 pool: pool(),
@@ -133,6 +148,7 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
             vec![
                 wait(demand(4, &["h100"]), None, None, None),
                 wait(demand(1, &[]), Some(shortage("step_run")), None, None),
+                wait(demand(1, &[]), Some(by_default("mcpu")), None, None),
                 wait(demand(1, &[]), Some(shortage("gpu")), Some(unfit(1)), None),
                 wait(
                     demand(2, &["h100", "a100"]),

@@ -13,7 +13,10 @@ fn rules_are_put_shown_and_unchanged_when_they_are_put_again() {
     let harness = Harness::start();
     let (status, pool) = harness.put("/v1/pools/default", RULES);
     assert_eq!(status, 200, "{pool}");
-    assert_eq!(pool["defaults"], json!({"timeout": "10m", "retries": 1}));
+    assert_eq!(
+        pool["defaults"],
+        json!({"timeout": "10m", "retries": 1, "cpu": 1, "memory": "2GiB"})
+    );
     assert_eq!(pool["max"], json!({"timeout": "1h", "queue_timeout": "5m"}));
     assert_eq!(pool["on_preempt_allowed"], json!(["requeue", "fail"]));
     assert_eq!(pool["status"], "offline", "it has no host");

@@ -96,6 +96,7 @@ impl Trial {
             files: start.files,
             script: start.script,
             variables,
+            default_amounts: true,
             ..DevOptions::default()
         }));
         trial

@@ -188,6 +188,7 @@ impl LiveCase {
             "kind": "pool", "name": pool.name, "capacity": capacity, "min_runtime": min_runtime,
             "fair_share": pool.fair_share.map(|it| json!({"half_life": it.half_life.to_string()})),
             "fair_users": pool.fair_users,
+            "defaults": {"cpu": 0, "memory": "0B"},
             "priority_preemption": pool.priority_preemption, "placement": pool.placement,
         });
         self.apply(&document).unwrap();

@@ -31,19 +31,19 @@ pub(crate) fn settings(
     filled.collect()
 }
 
-/// The templates and platforms under the step, without the step itself.
+/// What templates, platforms and default amounts fill in.
 pub(crate) fn layers(merged: &EffectiveStep) -> impl Iterator<Item = Check> {
-    let laid = merged.origins.iter().filter(|(_, origin)| match origin {
-        Origin::Template { .. } | Origin::Override { .. } => true,
-        Origin::Step | Origin::Pipeline | Origin::Work | Origin::Pool { .. } | Origin::BuiltIn => {
-            false
-        }
-    });
-    laid.filter_map(|(field, origin)| {
+    merged.origins.iter().filter_map(|(field, origin)| {
+        let from = match origin {
+            Origin::Template { .. } | Origin::Override { .. } => origin.to_string(),
+            Origin::Pool { pool } => format!("`defaults` of pool `{pool}`"),
+            Origin::Step | Origin::Pipeline | Origin::Work | Origin::BuiltIn => return None,
+        };
         Some(Check::Filled {
             field: field.clone(),
+            // Settings are no fields of a template.
             value: merged.template.field_value(field)?,
-            from: origin.to_string(),
+            from,
         })
     })
 }

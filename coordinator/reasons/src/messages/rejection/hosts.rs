@@ -11,7 +11,7 @@ use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 
-use crate::messages::quoted;
+use crate::messages::{quoted, with_source};
 use crate::rejection::{ForbiddingHosts, HostMismatch, Shortage};
 
 impl HostMismatch {
@@ -112,10 +112,11 @@ fn too_small(pool: &PoolName, closest: &Shortage) -> String {
         key,
         asked,
         has,
+        by_default,
     } = closest;
     format!(
         "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, has {}",
-        quantity(key, *asked),
+        with_source(quantity(key, *asked), by_default.as_ref()),
         figure(key, *has)
     )
 }
