@@ -42,8 +42,8 @@ mod template;
 mod validation;
 
 pub use access::{
-    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, RoleView,
-    UnfilledSubject, WhoAmIView,
+    ApiTokenCreated, ApiTokenRequest, ApiTokenView, BindingView, CanIView, MissingSubject,
+    RoleView, WhoAmIView,
 };
 pub use admin::{
     CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, MoveStepRequest,

@@ -89,7 +89,7 @@ pub struct WhoAmIView {
     pub grants: Vec<RoleGrant>,
     /// Subjects of bindings that give the caller nothing, because it has no such name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unfilled: Vec<UnfilledSubject>,
+    pub unfilled: Vec<MissingSubject>,
     /// The subject that the caller may submit for, if it is exactly one. The command line submits for it if neither a
     /// flag nor the context names another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub struct WhoAmIView {
 /// A subject with a field of the caller in braces that cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct UnfilledSubject {
+pub struct MissingSubject {
     /// Roles that the caller does not get for it.
     pub roles: Vec<RoleName>,
     /// The subject as the binding has it.

@@ -95,7 +95,7 @@ impl RecordLogger {
                 info!(pool = %it.pool, platform = %it.platform, "platform set");
             }
             Record::PlatformDeleted { pool, platform } => {
-                info!(%pool, %platform, "platform deleted");
+                info!(%pool, %platform, "platform deleted")
             }
             Record::PolicyPut(it) => info!(pool = %it.pool, subject = %it.subject, "policy set"),
             Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),
@@ -157,9 +157,7 @@ impl RecordLogger {
             } => {
                 debug!(%step, attempt = number, %node, "resources released");
             }
-            Record::StepMoved(it) => {
-                info!(step = %it.step, pool = %it.pool, "step moved to another pool");
-            }
+            Record::StepMoved(it) => info!(step = %it.step, pool = %it.pool, "step moved"),
             Record::Requeued { step, reason } => requeued(state, step, reason),
             Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
             Record::StepForgotten { step } => debug!(%step, "step forgotten"),
@@ -172,9 +170,7 @@ impl RecordLogger {
                 let deadline = deadline.map(|at| timestamp(at).to_string());
                 info!(%node, why = %reason, deadline, "node draining");
             }
-            Record::NodeMoving { node, pool } => {
-                info!(%node, %pool, "node is to move to another pool")
-            }
+            Record::NodeMoving { node, pool } => info!(%node, %pool, "node is to change its pool"),
             Record::NodeMoved { node, pool } => info!(%node, %pool, "node moved to another pool"),
             Record::NodeUncordoned { node } => info!(%node, "node uncordoned"),
             Record::NodeLabelled(it) => info!(node = %it.node, "node labelled"),

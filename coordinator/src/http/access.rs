@@ -21,7 +21,7 @@ use sluice_common::access::{
     AccessQuery, AuditEntry, Decision, Effect, NamePattern, Resource, RoleGrant, RoleSpec, Scope,
     TokenDigest, Verb, decide,
 };
-use sluice_common::api::{StepView, UnfilledSubject};
+use sluice_common::api::{MissingSubject, StepView};
 use sluice_common::environment::HIDDEN;
 use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName, UserName};
 use sluice_common::time::Time;
@@ -35,7 +35,7 @@ use crate::clock::wall;
 use crate::view;
 
 pub(super) use records::RecordScopes;
-use rights::Rights;
+use rights::CallerAccess;
 pub(super) use scope::{RoutedCall, admit, may_replace};
 pub(super) use watch::{AccessChanges, AccessWatch, CloseReason, WatchedUpgrade};
 
@@ -136,7 +136,7 @@ struct CallerInner {
     who: Identity,
     from: String,
     /// Granted roles; `None` is everything.
-    rights: Option<Rights>,
+    rights: Option<CallerAccess>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
@@ -154,7 +154,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 impl Caller {
     /// Makes a caller with the rights that `book` gives to the identity.
     pub(super) fn new(who: Identity, from: String, snapshot: &AccessSnapshot) -> Self {
-        let rights = Rights::of(&who, snapshot);
+        let rights = CallerAccess::of(&who, snapshot);
         Self(Arc::new(CallerInner { who, from, rights }))
     }
 
@@ -187,7 +187,7 @@ impl Caller {
     }
 
     /// Lists the subjects of bindings that the caller has no name for.
-    pub(super) fn unfilled(&self) -> &[UnfilledSubject] {
+    pub(super) fn unfilled(&self) -> &[MissingSubject] {
         let rights = self.0.rights.as_ref();
         rights.map_or(&[], |rights| &rights.unfilled)
     }
@@ -324,10 +324,10 @@ impl Caller {
     }
 
     /// Names a binding's subject that would give the right, if the caller had a name for it.
-    fn unfilled_for(&self, query: &AccessQuery<'_>) -> Option<UnfilledSubject> {
+    fn unfilled_for(&self, query: &AccessQuery<'_>) -> Option<MissingSubject> {
         let rights = self.0.rights.as_ref()?;
         let gives =
-            |it: &&UnfilledSubject| it.roles.iter().any(|role| rights.would_give(role, query));
+            |it: &&MissingSubject| it.roles.iter().any(|role| rights.would_give(role, query));
         self.unfilled().iter().find(gives).cloned()
     }
 

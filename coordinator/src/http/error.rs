@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::access::{Resource, Verb};
-use sluice_common::api::{ErrorBody, ErrorView, UnfilledSubject};
+use sluice_common::api::{ErrorBody, ErrorView, MissingSubject};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{RoleName, UserName};
 use sluice_common::request::FieldError;
@@ -52,7 +52,7 @@ pub enum ApiError {
         /// Roles that would give the right.
         roles: Vec<RoleName>,
         /// Subject of a binding that gives it to callers with another name.
-        unfilled: Option<UnfilledSubject>,
+        unfilled: Option<MissingSubject>,
     },
     #[error(
         "{who} may not give role `{role}` to others: have it yourself, for all that you give, or ask an admin"
@@ -265,9 +265,9 @@ fn lacking(denied: &Option<RoleName>, roles: &[RoleName]) -> String {
 }
 
 /// Tells why a binding by the caller's own name gives nothing.
-fn nameless(unfilled: &Option<UnfilledSubject>) -> String {
+fn nameless(unfilled: &Option<MissingSubject>) -> String {
     unfilled.as_ref().map_or_else(String::new, |it| {
-        let UnfilledSubject { subject, why, .. } = it;
+        let MissingSubject { subject, why, .. } = it;
         format!(
             "; a binding gives it for the subject `{subject}`, but {why}: an admin can bind a subject of another name to you"
         )

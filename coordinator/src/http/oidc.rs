@@ -115,9 +115,9 @@ impl Oidc {
     }
 
     fn understood(&self, claims: &Value) -> Result<TokenIdentity, &'static str> {
-        let mut found = FlatClaims::default();
+        let mut found = ParsedClaims::default();
         found.flatten("", claims, MAX_DEPTH);
-        let FlatClaims { values, not_texts } = found;
+        let ParsedClaims { values, not_texts } = found;
         let name = match values.get(&self.config.name_claim).map(Vec::as_slice) {
             Some([name]) if !name.is_empty() => name,
             Some([_, _, ..]) => return Err("the token names its user more than once"),
@@ -144,14 +144,14 @@ fn asks_for_more(token: &str) -> bool {
 
 /// Claims by name, nested ones with dots between.
 #[derive(Default)]
-struct FlatClaims {
+struct ParsedClaims {
     /// All values of a claim, as texts.
     values: BTreeMap<String, Vec<String>>,
     /// Claims with a value that is not a text.
     not_texts: BTreeSet<String>,
 }
 
-impl FlatClaims {
+impl ParsedClaims {
     fn flatten(&mut self, name: &str, value: &Value, depth: usize) {
         let text = match value {
             Value::Object(map) if depth > 0 => {

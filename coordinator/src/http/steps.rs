@@ -39,7 +39,7 @@ pub(super) struct WaitParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ActParams {
+pub(super) struct ActionParams {
     grace_period: Option<String>,
     dry_run: Option<String>,
 }
@@ -71,12 +71,12 @@ pub(super) async fn act(
     caller: Caller,
     Segment(segment): Segment,
     // Checked after the verb, as above.
-    params: Result<Params<ActParams>, ApiError>,
+    params: Result<Params<ActionParams>, ApiError>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (id, verb) = STEPS.split(&segment, "POST")?;
     let id = params::step_id(id)?;
-    let ActParams {
+    let ActionParams {
         grace_period,
         dry_run,
     } = params?.0;

@@ -178,7 +178,7 @@ fn a_waiting_step_is_moved_and_every_command_tells_it() {
     );
     let refused = users.run("admin", &["move", "step", "a", "--pool", "serving"]);
     assert!(
-        refused.contains("would reject it: subject `alice` has no policy"),
+        refused.contains("would reject it: `alice` has no policy"),
         "{refused}"
     );
     let policy = "kind: policy\npool: serving\nsubject: alice\n";

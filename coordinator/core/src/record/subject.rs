@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut, Record, Started,
-    StepEnded, StepMoved, StepQueued, StepRejected, Stopping, Suspended, Suspending,
+    StepEnded, StepMoved, Stopping, Suspended, Suspending,
 };
 
 /// The subject of a record.
@@ -65,12 +65,8 @@ impl Record {
     fn subject_and_effect(&self) -> (RecordSubject<'_>, Effect<'_>) {
         use {Effect as E, Record as R, RecordSubject as A};
         match self {
-            R::StepQueued(StepQueued { step, spec, .. }) => {
-                (A::Submitted(step, spec), E::Waiting(step))
-            }
-            R::StepRejected(StepRejected { step, spec, .. }) => {
-                (A::Submitted(step, spec), E::Nothing)
-            }
+            R::StepQueued(it) => (A::Submitted(&it.step, &it.spec), E::Waiting(&it.step)),
+            R::StepRejected(it) => (A::Submitted(&it.step, &it.spec), E::Nothing),
             R::StepMoved(StepMoved { step, .. })
             | R::Requeued { step, .. }
             | R::StepEnded(StepEnded { step, .. })

@@ -7,23 +7,24 @@ use sluice_common::access::{
     AccessQuery, BindingSpec, BindingSubject, CallerField, Decision, Member, NamePattern, OneOrAll,
     Resource, RoleGrant, RoleSpec, Scope, Verb, decide,
 };
-use sluice_common::api::UnfilledSubject;
+use sluice_common::api::MissingSubject;
 use sluice_common::id::{RoleName, Subject};
 
-use super::{Caller, Identity, shown};
+use super::super::masked::masked;
+use super::{Caller, Identity};
 
 /// The rights of a caller that may not do everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rights {
+pub(super) struct CallerAccess {
     /// Granted roles with their contents.
     pub(super) granted: Vec<(RoleGrant, RoleSpec)>,
     /// Subjects of bindings that the caller has no name for.
-    pub(super) unfilled: Vec<UnfilledSubject>,
+    pub(super) unfilled: Vec<MissingSubject>,
     /// Contents of the roles of those.
     missed: Vec<(RoleName, RoleSpec)>,
 }
 
-impl Rights {
+impl CallerAccess {
     /// Evaluates the rights of an identity; `None` is everything.
     pub(super) fn of(who: &Identity, snapshot: &AccessSnapshot) -> Option<Self> {
         let mut grants: Vec<RoleGrant> = match who {
@@ -55,7 +56,7 @@ impl Rights {
         for subject in &binding.subjects {
             match fill(who, subject) {
                 Ok(patterns) => filled.extend(patterns),
-                Err(why) => self.unfilled.push(UnfilledSubject {
+                Err(why) => self.unfilled.push(MissingSubject {
                     roles: binding.roles.clone(),
                     subject: subject.clone(),
                     why,
@@ -97,7 +98,9 @@ fn fill(who: &Identity, subject: &BindingSubject) -> Result<Vec<NamePattern>, St
     let mut why = "it is empty".to_owned();
     let filled = values.iter().filter_map(|value| {
         let filled = subject.fill(value);
-        filled.map_err(|error| why = shown(&error.to_string())).ok()
+        filled
+            .map_err(|error| why = masked(&error.to_string()).into_owned())
+            .ok()
     });
     let filled: Vec<NamePattern> = filled.collect();
     match filled.is_empty() {

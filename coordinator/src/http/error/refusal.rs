@@ -2,8 +2,9 @@
 
 use coordinator_core::{QueueFull, Refusal};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::StepId;
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::reason::Detail;
+use sluice_reasons::Cause;
 
 use super::detail::{number, text, with_nearest};
 
@@ -62,9 +63,10 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
-        Refusal::UnknownPool { pool } | Refusal::PoolInMaintenance { pool, .. } => {
-            vec![("pool", text(pool.as_str()))]
-        }
+        Refusal::UnknownPool { pool }
+        | Refusal::PoolInMaintenance { pool, .. }
+        | Refusal::PoolIsDefault { pool }
+        | Refusal::TooManyPlatforms { pool, .. } => vec![("pool", text(pool.as_str()))],
         Refusal::ClusterNamesPool { pool, field } => {
             vec![("pool", text(pool.as_str())), ("field", text(field))]
         }
@@ -73,7 +75,6 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("platform", text(platform.as_str())),
         ],
         Refusal::ReservedPlatform { platform } => vec![("platform", text(platform.as_str()))],
-        Refusal::TooManyPlatforms { pool, .. } => vec![("pool", text(pool.as_str()))],
         Refusal::UnknownTemplate { template } => vec![("template", text(template.as_str()))],
         Refusal::PoolNamesTemplate { pool, template, .. } => vec![
             ("pool", text(pool.as_str())),
@@ -139,7 +140,6 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("pool", text(pool.as_str())),
             ("nodes", number(nodes.len())),
         ],
-        Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
         Refusal::StepOver { step, state } | Refusal::CannotMove { step, state } => vec![
             ("step", text(step.as_str())),
             ("state", text(state.as_str())),
@@ -152,16 +152,20 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
         Refusal::QueueFull(full) => of_queue(full),
-        Refusal::MoveRejected { step, pool, reason } => vec![
-            ("step", text(step.as_str())),
-            ("pool", text(pool.as_str())),
-            ("reason", text(reason.code().as_str())),
-        ],
+        Refusal::MoveRejected { step, pool, reason } => of_move(step, pool, reason),
         Refusal::CannotSuspend { step, hosts } => vec![
             ("step", text(step.as_str())),
             ("hosts", Detail::Number(u64::from(*hosts))),
         ],
     }
+}
+
+fn of_move(step: &StepId, pool: &PoolName, reason: &Cause) -> Vec<(&'static str, Detail)> {
+    vec![
+        ("step", text(step.as_str())),
+        ("pool", text(pool.as_str())),
+        ("reason", text(reason.code().as_str())),
+    ]
 }
 
 fn of_queue(full: &QueueFull) -> Vec<(&'static str, Detail)> {

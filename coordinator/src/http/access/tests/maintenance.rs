@@ -39,7 +39,7 @@ fn users_are_refused_with_the_admin_s_words() {
             &json!("pool_in_maintenance"),
             &json!("train"),
             &json!(
-                "pool `train` is in maintenance and takes no new steps: racks until noon; submit it again when that is \
+                "pool `train` is in maintenance and takes no new steps: racks until noon; try again when that is \
                  over, or leave out `pool`, so that it may run in another"
             )
         )

@@ -1,7 +1,7 @@
 //! Subjects of bindings that are filled in with names of the caller: claims of an issuer's token, and user names.
 
 use super::*;
-use crate::http::access::rights::Rights;
+use crate::http::access::rights::CallerAccess;
 
 /// A user of an issuer with these claims; a claim `odd` is no text.
 fn claims(name: &str, claims: &[(&str, &[&str])]) -> Identity {
@@ -41,7 +41,7 @@ fn subjects(who: &Identity, subjects: &[&str]) -> Option<Vec<String>> {
         "roles": ["submitter"], "subjects": subjects,
         "members": [{ "user": "*" }, { "token": "ci" }]
     }));
-    let rights = Rights::of(who, &snapshot).unwrap();
+    let rights = CallerAccess::of(who, &snapshot).unwrap();
     let (grant, _) = rights.granted.first()?;
     Some(grant.subjects.iter().map(ToString::to_string).collect())
 }
