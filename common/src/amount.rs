@@ -26,8 +26,8 @@ const MAX_KEY_BYTES: usize = 63;
 #[serde(try_from = "String", into = "String")]
 pub struct ResourceKey(String);
 
-/// Resource key: whole GPUs or MIG instances.
-pub const GPU: &str = "gpu";
+/// Resource key: thousandths of a GPU. A slice counts for its part of the GPU's compute slices.
+pub const MGPU: &str = "mgpu";
 /// Resource key: thousandths of a CPU core.
 pub const MCPU: &str = "mcpu";
 /// Resource key: host memory in units of 10^6 bytes.
@@ -36,6 +36,9 @@ pub const MEMORY_MB: &str = "memory_mb";
 pub const STORAGE_MB: &str = "storage_mb";
 /// Resource key: 1 for every running step.
 pub const STEP_RUN: &str = "step_run";
+
+/// Amount of [`MGPU`] of a whole GPU.
+pub const MGPU_A_GPU: u64 = 1000;
 
 impl ResourceKey {
     /// Checks a key: 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter.
@@ -141,6 +144,11 @@ impl Amounts {
             amount,
         );
         self
+    }
+
+    /// Sets the number of whole GPUs.
+    pub fn with_gpus(self, gpus: u64) -> Self {
+        self.with(MGPU, gpus.saturating_mul(MGPU_A_GPU))
     }
 
     /// Keys and amounts above zero, in order of the keys.
@@ -385,8 +393,8 @@ mod tests {
     #[should_panic(expected = "no more is released than was granted")]
     fn taking_more_than_there_is_is_a_defect() {
         Amounts::new()
-            .with(GPU, 1)
-            .subtract(&Amounts::new().with(GPU, 2));
+            .with_gpus(1)
+            .subtract(&Amounts::new().with_gpus(2));
     }
 
     proptest! {

@@ -295,6 +295,9 @@ pub struct NodeView {
     pub capacity: Amounts,
     /// Resources granted on the node.
     pub used: Amounts,
+    /// Slices of GPUs by profile. They count in `gpu` of `capacity` and `used` as their part of a GPU.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub slices: BTreeMap<String, MigUse>,
     /// Steps that hold resources on the node.
     pub steps: Vec<String>,
     /// Hardware and software detected by the agent.
@@ -322,6 +325,16 @@ pub struct NodeView {
     /// Labels of the node's config that an admin overrode or removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels_of_config: BTreeMap<String, String>,
+}
+
+/// Slices of one profile on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MigUse {
+    /// Number of slices.
+    pub count: u64,
+    /// Number of slices granted.
+    pub used: u64,
 }
 
 /// A pool as the API returns it.

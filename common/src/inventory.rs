@@ -12,7 +12,7 @@ use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
+use crate::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
 use crate::mig::{GpuClass, MigProfile};
 use crate::nearest::nearest;
@@ -293,8 +293,9 @@ impl Inventory {
 
     /// Capacity of the host in units of the resource keys.
     pub fn capacity(&self) -> Amounts {
+        let gpus = self.gpus.iter().map(|gpu| gpu.class().mgpu());
         Amounts::new()
-            .with(GPU, self.gpus.len() as u64)
+            .with(MGPU, gpus.sum())
             .with(MCPU, u64::from(self.cpus) * 1000)
             .with(MEMORY_MB, megabytes_down(self.memory_bytes))
             .with(STORAGE_MB, megabytes_down(self.storage_bytes))

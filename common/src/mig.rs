@@ -8,11 +8,17 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::amount::MGPU_A_GPU;
+
 /// Longest profile, in bytes.
 const MAX_PROFILE_BYTES: usize = 32;
 
 /// Compute slices of a GPU, by which profiles are counted.
 const MAX_SLICES: u64 = 7;
+
+/// Profiles of models whose GPUs have four compute slices: A30 and RTX PRO 6000 Blackwell. `1g.24gb` is a profile of
+/// theirs and of GPUs with seven; it counts as one of seven.
+const OF_FOUR: [&str; 5] = ["1g.6gb", "2g.12gb", "4g.24gb", "2g.48gb", "4g.96gb"];
 
 /// Profile of a MIG instance as NVIDIA writes it: `3g.40gb`, `1g.10gb+me`, or with a part of an instance's compute
 /// slices `1c.3g.40gb`.
@@ -44,6 +50,18 @@ impl MigProfile {
     /// The profile as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Thousandths of a GPU that a slice counts for: its part of the GPU's compute slices, rounded down. One seventh if
+    /// the profile does not tell.
+    pub fn mgpu(&self) -> u64 {
+        let slices = Self::compute_slices(&self.0).unwrap_or(1);
+        let plain = self.0.split('+').next().unwrap_or_default();
+        let all = match OF_FOUR.iter().any(|profile| plain.ends_with(profile)) {
+            true => 4,
+            false => MAX_SLICES,
+        };
+        (slices * MGPU_A_GPU / all).min(MGPU_A_GPU)
     }
 
     /// Compute slices of an instance; `None` if the profile does not tell.
@@ -110,6 +128,16 @@ pub enum GpuClass {
     Whole,
     /// MIG instances of a profile.
     Slice(MigProfile),
+}
+
+impl GpuClass {
+    /// Thousandths of a GPU that one of the class counts for; never 0.
+    pub fn mgpu(&self) -> u64 {
+        match self {
+            Self::Whole => MGPU_A_GPU,
+            Self::Slice(profile) => profile.mgpu(),
+        }
+    }
 }
 
 /// Request for slices of GPUs on each host.
@@ -209,6 +237,28 @@ mod tests {
             let refused = text.parse::<MigProfile>().unwrap_err().to_string();
             assert!(refused.contains("is not a MIG profile"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_slice_counts_for_its_part_of_the_compute_slices() {
+        for (profile, mgpu) in [
+            ("1g.10gb", 142),
+            ("1g.20gb", 142),
+            ("1g.10gb+me", 142),
+            ("2g.20gb", 285),
+            ("3g.40gb", 428),
+            ("4g.40gb", 571),
+            ("7g.80gb", 1000),
+            ("1c.3g.40gb", 142),
+            ("2g.12gb", 500),
+            ("2g.12gb+me", 500),
+            ("1g.12gb", 142),
+            ("4g.96gb", 1000),
+            ("unknown", 142),
+        ] {
+            assert_eq!(MigProfile::detected(profile).mgpu(), mgpu, "{profile}");
+        }
+        assert_eq!(GpuClass::Whole.mgpu(), 1000);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Formats amounts for people: cores instead of thousandths, memory in units of 1024. Used in messages and tables;
+//! Formats amounts for people: GPUs and cores instead of thousandths, memory in units of 1024. Used in messages and tables;
 //! values for programs keep the unit of their key.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use crate::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
+use crate::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 
 /// Bytes in a mebibyte.
 const MEBIBYTE: u128 = 1 << 20;
@@ -20,6 +20,7 @@ pub fn quantity(key: &str, amount: u64) -> String {
         MCPU => format!("{figure} cores"),
         MEMORY_MB => format!("{figure} of memory"),
         STORAGE_MB => format!("{figure} of storage"),
+        MGPU => format!("{figure} gpu"),
         _ => format!("{figure} {key}"),
     }
 }
@@ -32,6 +33,7 @@ pub fn additional(key: &str, amount: u64) -> String {
         MCPU => format!("{figure} more cores"),
         MEMORY_MB => format!("{figure} more of memory"),
         STORAGE_MB => format!("{figure} more of storage"),
+        MGPU => format!("{figure} more gpu"),
         _ => format!("{figure} more {key}"),
     }
 }
@@ -39,7 +41,7 @@ pub fn additional(key: &str, amount: u64) -> String {
 /// Formats only the amount: `2.5`, `16GiB`.
 pub fn figure(key: &str, amount: u64) -> String {
     match key {
-        MCPU => cores(amount),
+        MCPU | MGPU => cores(amount),
         MEMORY_MB | STORAGE_MB => megabytes(amount, DIGITS),
         _ => amount.to_string(),
     }
@@ -51,13 +53,14 @@ pub fn resource_noun(key: &str) -> &str {
         MCPU => "cores",
         MEMORY_MB => "memory",
         STORAGE_MB => "storage",
+        MGPU => "gpu",
         other => other,
     }
 }
 
-/// Formats thousandths of a core as cores: `500` is `0.5`.
-pub fn cores(mcpu: u64) -> String {
-    decimal(u128::from(mcpu), 1000, 3)
+/// Formats thousandths of a core or of a GPU: `500` is `0.5`.
+pub fn cores(thousandths: u64) -> String {
+    decimal(u128::from(thousandths), 1000, 3)
 }
 
 /// Formats units of 10^6 bytes in units of 1024, with at most `digits` fraction digits.
@@ -118,7 +121,8 @@ mod tests {
             (MEMORY_MB, 17_179, "15.999GiB of memory"),
             (MEMORY_MB, 537, "512MiB of memory"),
             (STORAGE_MB, 2_000_000, "1.818TiB of storage"),
-            ("gpu", 4, "4 gpu"),
+            (MGPU, 4000, "4 gpu"),
+            (MGPU, 428, "0.428 gpu"),
             ("seats", 0, "0 seats"),
         ];
         for (key, amount, words) in said {
@@ -126,7 +130,7 @@ mod tests {
         }
         assert_eq!(additional(MCPU, 2500), "2.5 more cores");
         assert_eq!(additional(MEMORY_MB, 1074), "1GiB more of memory");
-        assert_eq!(additional("gpu", 1), "1 more gpu");
+        assert_eq!(additional(MGPU, 1000), "1 more gpu");
         assert_eq!(figure(MEMORY_MB, u64::MAX), "16777215999999.999TiB");
     }
 

@@ -227,7 +227,7 @@ impl Reason {
     pub fn with_amount(self, name: &str, key: &str, amount: u64) -> Self {
         match DocumentAmount::of(key, amount).1 {
             DocumentAmount::Count(count) => self.with(name, count),
-            DocumentAmount::Cores(cores) => self.with(name, cores.to_string().as_str()),
+            DocumentAmount::Decimal(number) => self.with(name, number.to_string().as_str()),
             DocumentAmount::Bytes(text) => self.with(name, text.as_str()),
         }
     }

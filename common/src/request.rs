@@ -23,8 +23,8 @@ pub(crate) use command::check_command;
 pub use resources::ResourceSettings;
 
 use crate::amount::{
-    Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN, STORAGE_MB, ceil_thousandths,
-    megabytes_up, parse_memory,
+    Amounts, MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, ResourceKey, STEP_RUN, STORAGE_MB,
+    ceil_thousandths, megabytes_up, parse_memory,
 };
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
@@ -32,6 +32,7 @@ use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE};
 use crate::platform;
 use crate::processors::CpuMode;
+use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::time::Span;
@@ -305,6 +306,7 @@ impl ResourceSettings {
             let of_field = |code, e: &dyn core::fmt::Display| FieldError::new(code, field(), e);
             let (key, amount) = match name.as_str() {
                 "cpu" => (MCPU, amount.saturating_mul(1000)),
+                "gpu" => (MGPU, amount.saturating_mul(MGPU_A_GPU)),
                 "memory" | "storage" => {
                     let why = format!("write `resources.{name}` with a unit, such as `64GiB`");
                     return Err(of_field(ErrorCode::InvalidAmount, &why));
@@ -316,15 +318,13 @@ impl ResourceSettings {
             demand.set(key, check_amount(amount, field)?);
         }
         if let Some(gpus) = self.gpu_count {
-            demand = demand.with(
-                GPU,
-                check_amount(gpus, || "resources.gpu_count".to_owned())?,
-            );
+            check_amount(gpus, || "resources.gpu_count".to_owned())?;
+            demand = demand.with_gpus(gpus);
         }
         if let Some(mig) = &self.mig {
-            refuse_both(demand.get(GPU))?;
+            refuse_both(demand.get(MGPU))?;
             let slices = check_slices(mig.count)?;
-            demand = demand.with(GPU, slices);
+            demand = demand.with(MGPU, slices.saturating_mul(mig.profile.mgpu()));
         }
         if let Some(cores) = self.cpu_count {
             demand = demand.with(MCPU, millicores(cores)?);
@@ -366,13 +366,14 @@ impl ResourceSettings {
 }
 
 /// A request is for whole GPUs or for slices of them.
-fn refuse_both(gpus: u64) -> Result<(), FieldError> {
-    if gpus == 0 {
+fn refuse_both(mgpu: u64) -> Result<(), FieldError> {
+    if mgpu == 0 {
         return Ok(());
     }
     let message = format!(
-        "the step asks for {gpus} whole GPUs as well: CUDA does not use slices and whole GPUs together, so leave out \
-         `mig` or `gpu_count`"
+        "the step asks for {} as well: CUDA does not use slices and whole GPUs together, so leave out \
+         `mig` or `gpu_count`",
+        quantity(MGPU, mgpu)
     );
     Err(FieldError::new(
         ErrorCode::InvalidAmount,
@@ -441,8 +442,8 @@ mod tests {
         .unwrap();
         let request = &spec.request;
         assert_eq!(
-            request.get(GPU),
-            3,
+            request.get(MGPU),
+            3000,
             "the typed field wins over the custom key"
         );
         assert_eq!(request.get(MCPU), 500);

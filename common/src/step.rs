@@ -7,7 +7,7 @@ use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amounts;
+use crate::amount::{Amounts, MGPU};
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::label::{LabelKey, LabelValue};
@@ -206,6 +206,11 @@ impl StepSpec {
     pub fn gpu_class(&self) -> GpuClass {
         let mig = self.resources.mig.as_ref();
         mig.map_or(GpuClass::Whole, |mig| GpuClass::Slice(mig.profile.clone()))
+    }
+
+    /// Number of GPUs on each host, or of slices.
+    pub fn gpu_count(&self) -> u64 {
+        self.request.get(MGPU) / self.gpu_class().mgpu()
     }
 
     /// Approximate size of the stored step in bytes, counting everything that the submitter chooses.

@@ -1,7 +1,7 @@
-//! Amounts by resource key as people read and write them: `cpu` in cores, `memory` and `storage` with a unit, all others
-//! as whole numbers. Formats that people do not read have the keys and units of [`Amounts`](super::Amounts).
+//! Amounts by resource key as people read and write them: `cpu` in cores and `gpu` in GPUs, both with a fraction, `memory`
+//! and `storage` with a unit, all others as whole numbers. Formats that people do not read have the keys and units of [`Amounts`](super::Amounts).
 //!
-//! `mcpu` (thousandths of a core), `memory_mb` and `storage_mb` (10^6 bytes) are read as well. They are written only for
+//! `mgpu` and `mcpu` (thousandths of a GPU and of a core), `memory_mb` and `storage_mb` (10^6 bytes) are read as well. They are written only for
 //! amounts that the usual spelling cannot hold.
 
 use alloc::borrow::ToOwned;
@@ -15,14 +15,15 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
-    BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MEMORY_UNITS, ResourceKey, STORAGE_MB, ceil_thousandths,
-    megabytes_up, parse_memory,
+    BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MEMORY_UNITS, MGPU, ResourceKey, STORAGE_MB,
+    ceil_thousandths, megabytes_up, parse_memory,
 };
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
 
 /// Keys with a unit of their own: as people write them, and as amounts are counted.
-const KEYS: [(&str, &str); 3] = [
+const KEYS: [(&str, &str); 4] = [
+    ("gpu", MGPU),
     ("cpu", MCPU),
     ("memory", MEMORY_MB),
     ("storage", STORAGE_MB),
@@ -47,8 +48,8 @@ const MISTAKEN: [(&str, &str); 15] = [
     ("ephemeral-storage", "storage"),
 ];
 
-/// Thousandths of a core below which a binary fraction of cores is read back as the same.
-const MOST_FRACTIONAL_MCPU: u64 = 1_000_000_000;
+/// Thousandths below which a binary fraction of cores or GPUs is read back as the same.
+const MOST_THOUSANDTHS: u64 = 1_000_000_000;
 
 /// Most bytes that a text can have.
 const MOST_BYTES: u128 = 1 << 63;
@@ -75,8 +76,8 @@ pub fn meant_key(name: &str) -> Option<&'static str> {
 pub enum DocumentAmount {
     /// A whole number.
     Count(u64),
-    /// A number of cores with a fraction.
-    Cores(f64),
+    /// A number of cores or GPUs with a fraction.
+    Decimal(f64),
     /// A number of bytes with a unit, such as `64GiB`.
     Bytes(String),
 }
@@ -85,8 +86,12 @@ impl DocumentAmount {
     /// Writes an amount, and the name of its key.
     pub fn of(key: &str, amount: u64) -> (&str, Self) {
         match key {
-            MCPU if amount.is_multiple_of(1000) => ("cpu", Self::Count(amount / 1000)),
-            MCPU if amount < MOST_FRACTIONAL_MCPU => ("cpu", Self::Cores(amount as f64 / 1000.0)),
+            MCPU | MGPU if amount.is_multiple_of(1000) => {
+                (key_name(key), Self::Count(amount / 1000))
+            }
+            MCPU | MGPU if amount < MOST_THOUSANDTHS => {
+                (key_name(key), Self::Decimal(amount as f64 / 1000.0))
+            }
             MEMORY_MB | STORAGE_MB => match bytes_text(amount) {
                 Some(text) => (key_name(key), Self::Bytes(text)),
                 None => (key, Self::Count(amount)),
@@ -101,10 +106,11 @@ impl DocumentAmount {
         let known = KEYS.iter().find(|(written, _)| *written == name);
         let inner = known.map_or(name, |(_, inner)| inner);
         let (key, amount) = match (inner, self) {
-            (MCPU, Self::Count(cores)) if known.is_some() => {
-                (inner, cores.checked_mul(1000).ok_or("too many cores"))
+            (MCPU | MGPU, Self::Count(count)) if known.is_some() => {
+                let amount = count.checked_mul(1000);
+                (inner, amount.ok_or("more than can be counted"))
             }
-            (MCPU, Self::Cores(cores)) if known.is_some() => (inner, thousandths(cores)),
+            (MCPU | MGPU, Self::Decimal(number)) if known.is_some() => (inner, thousandths(number)),
             (MEMORY_MB | STORAGE_MB, Self::Bytes(text)) => {
                 let bytes = parse_memory(&text);
                 let bytes =
@@ -112,7 +118,8 @@ impl DocumentAmount {
                 (inner, Ok(megabytes_up(bytes)))
             }
             (_, Self::Count(amount)) => (name, Ok(amount)),
-            (_, Self::Cores(_) | Self::Bytes(_)) => (name, Err("write a whole number")),
+            (MCPU | MGPU, Self::Bytes(_)) if known.is_some() => (inner, Err(NO_NUMBER)),
+            (_, Self::Decimal(_) | Self::Bytes(_)) => (name, Err("write a whole number")),
         };
         let refused = |e: &dyn fmt::Display| FieldError::new(ErrorCode::InvalidAmount, name, e);
         let amount = amount.map_err(|why| refused(&why))?;
@@ -122,10 +129,13 @@ impl DocumentAmount {
     }
 }
 
-fn thousandths(cores: f64) -> Result<u64, &'static str> {
-    let is_number = (0.0..=1e9).contains(&cores);
-    let count = is_number.then(|| ceil_thousandths(cores));
-    count.ok_or("write a number of cores, in steps of 0.001")
+/// What to write for an amount with a fraction.
+const NO_NUMBER: &str = "write a number, in steps of 0.001";
+
+fn thousandths(number: f64) -> Result<u64, &'static str> {
+    let is_number = (0.0..=1e9).contains(&number);
+    let count = is_number.then(|| ceil_thousandths(number));
+    count.ok_or(NO_NUMBER)
 }
 
 /// Formats units of 10^6 bytes in the largest unit from which they are read back.
@@ -152,7 +162,7 @@ impl Serialize for DocumentAmount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Count(count) => serializer.serialize_u64(*count),
-            Self::Cores(cores) => serializer.serialize_f64(*cores),
+            Self::Decimal(number) => serializer.serialize_f64(*number),
             Self::Bytes(text) => serializer.serialize_str(text),
         }
     }
@@ -170,7 +180,7 @@ impl Visitor<'_> for AmountVisitor {
     type Value = DocumentAmount;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number, a number of cores, or an amount with a unit such as `64GiB`")
+        f.write_str("a number, or an amount with a unit such as `64GiB`")
     }
 
     fn visit_u64<E: Error>(self, count: u64) -> Result<DocumentAmount, E> {
@@ -183,8 +193,8 @@ impl Visitor<'_> for AmountVisitor {
         Ok(DocumentAmount::Count(count))
     }
 
-    fn visit_f64<E: Error>(self, cores: f64) -> Result<DocumentAmount, E> {
-        Ok(DocumentAmount::Cores(cores))
+    fn visit_f64<E: Error>(self, number: f64) -> Result<DocumentAmount, E> {
+        Ok(DocumentAmount::Decimal(number))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<DocumentAmount, E> {
@@ -272,6 +282,8 @@ mod tests {
             (r#"{"memory_mb":20480}"#, r#"{"memory":"19531MiB"}"#),
             (r#"{"storage_mb":1000000}"#, r#"{"storage":"1TB"}"#),
             (r#"{"gpu":4,"seats":2}"#, r#"{"gpu":4,"seats":2}"#),
+            (r#"{"gpu":2.5}"#, r#"{"gpu":2.5}"#),
+            (r#"{"mgpu":428}"#, r#"{"gpu":0.428}"#),
             // Keys of an older store that bound nobody.
             (r#"{"memory":500}"#, r#"{"memory":500}"#),
         ] {
@@ -284,9 +296,10 @@ mod tests {
     fn wrong_amounts_are_refused_by_name() {
         for (json, why) in [
             (r#"{"memory":"64gib"}"#, "such as `64GiB`"),
-            (r#"{"gpu":0.5}"#, "write a whole number"),
-            (r#"{"gpu":"4"}"#, "write a whole number"),
-            (r#"{"cpu":1e300}"#, "write a number of cores"),
+            (r#"{"seats":0.5}"#, "write a whole number"),
+            (r#"{"gpu":"4"}"#, "write a number, in steps of 0.001"),
+            (r#"{"cpu":1e300}"#, "write a number, in steps of 0.001"),
+            (r#"{"gpu":1,"mgpu":1000}"#, "are one key"),
             (r#"{"cpu":1,"mcpu":1000}"#, "are one key"),
             (r#"{"cpu":-1}"#, "below zero"),
         ] {
@@ -297,8 +310,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_as_the_same(cpu: u64, memory: u64, seats: u64) {
+        fn what_is_written_is_read_as_the_same(gpu: u64, cpu: u64, memory: u64, seats: u64) {
             let amounts = Amounts::new()
+                .with(super::MGPU, gpu)
                 .with(super::MCPU, cpu)
                 .with(super::MEMORY_MB, memory)
                 .with("seats", seats);

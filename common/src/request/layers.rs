@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(labels, ["b", "own"], "by key");
         assert_eq!(spec.retries, 0, "zero is a value");
         assert_eq!(
-            (spec.request.get("gpu"), spec.request.get("licence")),
+            (spec.request.get("mgpu"), spec.request.get("licence")),
             (0, 1)
         );
         assert_eq!(spec.request.get("memory_mb"), 8590);

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::error::RuleProblem;
 use super::number::Ratio;
 use super::value::{FactValue, ValueKind};
-use crate::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB, megabytes_up, parse_memory};
+use crate::amount::{MCPU, MEMORY_MB, MGPU, ResourceKey, STORAGE_MB, megabytes_up, parse_memory};
 use crate::label::LabelKey;
 use crate::nearest::nearest;
 use crate::step::StepSpec;
@@ -220,7 +220,7 @@ impl StepFacts<'_> {
         let text = |text: &str| FactValue::Text(text.to_owned());
         let lack = |what: &str| MissingFact(format!("the step says no `{what}`"));
         Ok(match fact {
-            Fact::GpuCount => amount(GPU),
+            Fact::GpuCount => thousandths(spec.request.get(MGPU)),
             Fact::CpuCount => thousandths(spec.request.get(MCPU)),
             Fact::Memory => self.memory(),
             Fact::Storage => megabytes(spec.request.get(STORAGE_MB)),
