@@ -16,8 +16,8 @@ use coordinator_core::{
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{
-    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView,
-    StepView, UnfitGpuView, duration, timestamp,
+    AttemptInfo, CordonView, ExitView, HostView, MigUse, NodeView, PlacementView, PolicyView,
+    PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
@@ -243,6 +243,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         version: node.version.clone(),
         capacity: node.capacity(),
         used: state.used_on(&node.name),
+        slices: slices(core, node),
         steps,
         inventory: HostView::of(&node.inventory, readings),
         joined_at: timestamp(node.joined_at),
@@ -254,6 +255,20 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         platforms: platforms.map(ToString::to_string).collect(),
         labels_of_config: node.labels_overridden(),
     }
+}
+
+/// Counts the slices of a node by profile.
+fn slices(core: &Core, node: &Node) -> BTreeMap<String, MigUse> {
+    let granted = granted_on(core, node);
+    let mut slices: BTreeMap<String, MigUse> = BTreeMap::new();
+    for gpu in &node.inventory.gpus {
+        if let Some(mig) = &gpu.mig {
+            let of_profile = slices.entry(mig.profile.clone()).or_default();
+            of_profile.count += 1;
+            of_profile.used += u64::from(granted.contains(gpu.uuid.as_str()));
+        }
+    }
+    slices
 }
 
 /// Lists the unfit units that the node still has, by index, then those that are gone.

@@ -16,7 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::step::OnPreempt;
@@ -156,7 +156,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
         simulation.put_host(&node, &pool, size, None).unwrap();
     }
     for (n, [gpus, mcpu, memory]) in pods.iter().enumerate() {
-        let resources = Amounts::new().with(GPU, *gpus).with(MCPU, *mcpu);
+        let resources = Amounts::new().with_gpus(*gpus).with(MCPU, *mcpu);
         let job = Job {
             step: StepId::new(n.to_string()).unwrap(),
             subject: subject.clone(),
@@ -175,7 +175,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
         simulation.submit(job).unwrap().unwrap();
         simulation.settle();
     }
-    simulation.scheduler().pool(&pool).unwrap().used().get(GPU)
+    simulation.scheduler().pool(&pool).unwrap().used().get(MGPU) / 1000
 }
 
 /// Returns the GPUs granted if each pod goes to the fitting host with the lowest score, and is rejected if there is

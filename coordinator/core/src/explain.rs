@@ -13,7 +13,7 @@ pub(crate) mod waiting;
 
 use alloc::string::String;
 
-use sluice_common::amount::GPU;
+use sluice_common::amount::MGPU;
 use sluice_common::id::PoolName;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
@@ -148,7 +148,7 @@ pub(crate) fn wait_for(
             pool,
             wanted: wanted(),
             unfit: closest.and_then(|(node, key, ..)| {
-                let node = ctx.state().node(node).filter(|_| key == GPU)?;
+                let node = ctx.state().node(node).filter(|_| key == MGPU)?;
                 unfit(ctx, node)
             }),
             closest: closest.map(|it| Shortage::of(it, by_default(it.1))),

@@ -104,7 +104,7 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     let capacity =
         HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
     // GPUs that vanished while they were granted are used and not there. They are checked one by one below.
-    let sum = used.plus(request).with_gpus(0);
+    let sum = used.plus(request).with_mgpu(0);
     need(name, capacity.cover(sum), || {
         format!(
             "{request:?} on `{}` with {used:?} of {capacity:?} used",
@@ -112,8 +112,11 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
         )
     })?;
     let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
-    let whole = distinct.len() as u64 == request.gpus();
-    need(name, whole, || format!("{placement:?} for {request:?}"))?;
+    let gpus = node.inventory.gpus.iter();
+    let granted = gpus.filter(|gpu| distinct.contains(&gpu.uuid));
+    let mgpu: u64 = granted.map(|gpu| gpu.class().mgpu()).sum();
+    let all = mgpu == request.mgpu() && distinct.len() == placement.gpus.len();
+    need(name, all, || format!("{placement:?} for {request:?}"))?;
     let free = |uuid: &String| {
         let is_listed = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
         is_listed && before.is_free(node, uuid)

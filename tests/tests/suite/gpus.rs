@@ -511,7 +511,7 @@ fn whole_gpus_and_slices_are_never_granted_together() {
     let why = dev.step_in("other", &["rejected"])["reason"]["message"].to_string();
     assert!(why.contains("3 slices `2g.20gb`"), "{why}");
     let both = dev.sluice(&["submit", "--gpus", "1", "--mig", "2g.20gb", "--", "true"]);
-    let said = "--mig: the step asks for 1 whole GPUs as well";
+    let said = "--mig: the step asks for 1 gpu as well";
     assert!(both.stderr.contains(said), "{}", both.stderr);
 }
 

@@ -336,7 +336,7 @@ impl Simulation {
         let id = attempt(&step, tries.attempts);
         self.scheduler.dequeue(&step);
         let named = hosts.iter().map(|node| {
-            let gpus = self.name_gpus(node, request.each.gpus());
+            let gpus = self.name_gpus(node, request.each.mgpu() / request.class.mgpu());
             (node.clone(), gpus.into_iter().collect())
         });
         let run = Run {

@@ -30,13 +30,13 @@ pub(crate) fn place(
     request: HostResources,
     filter: HardwareFilter<'_>,
 ) -> Placement {
-    let wanted = request.gpus();
+    let wanted = request.mgpu();
     let mut of = free_gpus(state, node);
     of.retain(|kind, _| filter.matches(kind));
     let mut chosen: Vec<&Gpu> = Vec::new();
     if wanted > 0 {
-        for (kind, many) in share(state, node, step, &of, wanted) {
-            let many = usize::try_from(many).unwrap_or(usize::MAX);
+        for (kind, mgpu) in share(state, node, step, &of, wanted) {
+            let many = usize::try_from(mgpu / kind.class.mgpu()).unwrap_or(usize::MAX);
             let free = of.remove(&kind).unwrap_or_default();
             choose(state, node, free, many, &mut chosen);
         }
@@ -64,7 +64,7 @@ fn choose<'a>(
     }
 }
 
-/// Number of GPUs to take of each kind.
+/// Thousandths of a GPU to take of each kind.
 fn share(
     state: &State,
     node: &Node,
@@ -78,16 +78,16 @@ fn share(
     let all = free_gpus(state, node);
     let all: GpusByKind = all
         .iter()
-        .map(|(kind, free)| (kind.clone(), free.len() as u64))
+        .map(|(kind, free)| (kind.clone(), mgpu_of(kind, free.len())))
         .collect();
     let promised = state.scheduler().reserved_on(&node.name, step);
     let awaited = state.scheduler().awaited_gpus(&node.name);
-    let waited = |free: &Vec<&Gpu>| {
+    let waited = |kind: &GpuKind, free: &Vec<&Gpu>| {
         let waited = free
             .iter()
             .filter(|gpu| awaited.get(&gpu.uuid) == Some(&false));
         let others = free.len() - waited.count();
-        wanted.saturating_sub(others as u64)
+        wanted.saturating_sub(mgpu_of(kind, others))
     };
     let mut short = None;
     for reserved in promised {
@@ -95,8 +95,8 @@ fn share(
         let alone = |kind: &GpuKind| rest().assign(only(&all, |other| other == kind), wanted);
         let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
         let best = enough.min_by_key(|(kind, free)| {
-            let nodes = numa_nodes(state, node, free, wanted);
-            (waited(free), kind.platforms.len(), nodes, free.len())
+            let nodes = numa_nodes(state, node, free, wanted / kind.class.mgpu());
+            (waited(kind, free), kind.platforms.len(), nodes, free.len())
         });
         if let Some((kind, _)) = best {
             return GpusByKind::from([(kind.clone(), wanted)]);
@@ -111,7 +111,7 @@ fn share(
     filled(share, missing, of)
 }
 
-/// Shares over all visible kinds that leave others what they are promised, and the number of missing GPUs.
+/// Shares over all visible kinds that leave others what they are promised, and how much is missing.
 fn of_several(
     mut rest: Matching,
     all: &GpusByKind,
@@ -130,11 +130,16 @@ fn of_several(
 fn filled(mut share: GpusByKind, mut missing: u64, of: &FreeByKind<'_>) -> GpusByKind {
     for (kind, free) in of {
         let given = share.entry(kind.clone()).or_default();
-        let more = missing.min((free.len() as u64).saturating_sub(*given));
+        let more = missing.min(mgpu_of(kind, free.len()).saturating_sub(*given));
         *given += more;
         missing -= more;
     }
     share
+}
+
+/// What so many GPUs of a kind count for.
+fn mgpu_of(kind: &GpuKind, gpus: usize) -> u64 {
+    kind.class.mgpu().saturating_mul(gpus as u64)
 }
 
 fn only(all: &GpusByKind, takes: impl Fn(&GpuKind) -> bool) -> Vec<bool> {

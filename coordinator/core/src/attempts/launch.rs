@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::amount::{BYTES_PER_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
 use sluice_common::submitter::Submitter;
@@ -99,7 +99,7 @@ fn value(
         Variable::Rank => gang.rank.to_string(),
         Variable::Nodes => gang.hosts.len().to_string(),
         Variable::Gpus => part.gpus.join(","),
-        Variable::GpuCount => spec.request.get(GPU).to_string(),
+        Variable::GpuCount => spec.gpu_count().to_string(),
         Variable::CpuCount => cores(spec.request.get(MCPU)),
         Variable::Memory => bytes(MEMORY_MB),
         Variable::Storage => bytes(STORAGE_MB),

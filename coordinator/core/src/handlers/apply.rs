@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, ResourceKey};
+use sluice_common::amount::{MGPU, ResourceKey};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
@@ -203,7 +203,7 @@ fn only_affected_subject<'a>(ctx: &Context, wanted: &'a Desired) -> Option<&'a S
         after = named(policy);
     }
     let mut differ = before.symmetric_difference(&after);
-    let same = differ.all(|key| key.as_str() == GPU);
+    let same = differ.all(|key| key.as_str() == MGPU);
     subject_of(wanted).filter(|it| same && !it.is_everyone())
 }
 

@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Amounts, MEMORY_MB};
+use sluice_common::amount::{Amounts, MEMORY_MB, MGPU_A_GPU};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -348,13 +348,16 @@ impl Index {
         for (gpu, id) in held.flat_map(|held| &held.gpus) {
             if !fit.contains(gpu.as_str()) {
                 let of_it = lost_by_run.entry(id.clone()).or_default();
-                *of_it = of_it.plus(HostResources::default().with_gpus(1));
+                let run = self.scheduler.run(id);
+                let mgpu = run.map_or(MGPU_A_GPU, |run| run.request.class.mgpu());
+                *of_it = of_it.plus(HostResources::default().with_mgpu(mgpu));
             }
         }
         let size = HostInventory {
             capacity,
             hardware: self.hardware(node).clone(),
-            unfit: HostResources::default().with_gpus(unfit.len() as u64),
+            unfit: HostResources::default()
+                .with_mgpu(unfit.iter().map(|gpu| gpu.class().mgpu()).sum()),
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             lost_by_run,
         };
@@ -376,7 +379,11 @@ impl Index {
         let gpus = node.inventory.gpus.iter();
         let hardware = match node.inventory.gpus.is_empty() {
             true => Hardware::uniform(platforms(None), 0),
-            false => Hardware::from_gpus(gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)))),
+            false => {
+                let whole: BTreeSet<&str> = gpus.clone().map(Gpu::whole).collect();
+                let gpus = gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)));
+                Hardware::from_gpus(gpus, whole.len() as u64)
+            }
         };
         self.hardware.insert(node.name.clone(), hardware);
     }

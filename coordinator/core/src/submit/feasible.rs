@@ -91,7 +91,7 @@ pub(crate) fn never_in(
             entitled,
             node,
         } => {
-            let gpus = request.each.gpus();
+            let gpus = request.each.mgpu() / request.class.mgpu();
             (
                 key,
                 asked,
@@ -148,7 +148,7 @@ pub(crate) fn no_policy(request: &Request) -> Rejection {
 /// The rejection because a pool has no GPU of the class that a request asks for; `None` if it has one.
 fn of_no_class(pool: &Pool, request: &Request) -> Option<HostMismatch> {
     let found = pool.gpus_by_class(pool.wanted(request));
-    if request.each.gpus() == 0 || found.contains_key(&request.class) {
+    if request.each.mgpu() == 0 || found.contains_key(&request.class) {
         return None;
     }
     let slices = found.iter().filter_map(|(class, gpus)| match class {

@@ -55,7 +55,7 @@ impl State {
         let asked = self.asked_in(&pool.name, request);
         // A step that does not set GPUs gets those of the templates.
         let below = merged.template.resources.gpu_count.unwrap_or(0);
-        let gpus = request.each.gpus().max(below) > 0;
+        let gpus = request.each.mgpu().max(below) > 0;
         let overriding = pool.platforms.iter().filter_map(|(name, platform)| {
             let template = platform.terms.overrides.as_ref()?;
             let origin = Origin::Override {

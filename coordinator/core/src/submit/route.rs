@@ -2,7 +2,7 @@
 //! with and without GPUs. There a step uses its subject's policy, or else that of the subject `default`. A subject
 //! that may not use the default pool keeps its own policies.
 
-use sluice_common::amount::GPU;
+use sluice_common::amount::MGPU;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::step::StepSpec;
 
@@ -13,7 +13,7 @@ use crate::model::step::default_subject;
 /// The route that the cluster's defaults give a step.
 pub(crate) fn route_of(ctx: &Context, spec: &StepSpec) -> Route {
     let terms = &ctx.state().cluster().terms;
-    let default = terms.pool_of(&spec.subject, spec.request.get(GPU) > 0);
+    let default = terms.pool_of(&spec.subject, spec.request.get(MGPU) > 0);
     match (&spec.pool, default) {
         (None, Some(pool)) if goes_by_its_policies(ctx, spec, pool) => Route::default(),
         (None, Some(pool)) => Route {
@@ -33,7 +33,7 @@ pub(crate) fn route_of(ctx: &Context, spec: &StepSpec) -> Route {
 fn goes_by_its_policies(ctx: &Context, spec: &StepSpec, pool: &PoolName) -> bool {
     let subject = &spec.subject;
     let sent = ctx.state().cluster().terms.subjects.get(subject);
-    let sent = sent.and_then(|defaults| defaults.pool_of(spec.request.get(GPU) > 0));
+    let sent = sent.and_then(|defaults| defaults.pool_of(spec.request.get(MGPU) > 0));
     let may = |pool: &PoolName| has_policy(ctx, pool, subject);
     let mut pools = ctx.state().pools().keys();
     let lets_in = may(pool) || lender(ctx, subject, pool).is_some();

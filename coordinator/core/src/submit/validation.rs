@@ -99,7 +99,7 @@ pub(crate) fn rule_sets<'a>(ctx: &Context, pool: &'a Pool, request: &Request) ->
     let asked = ctx.state().asked_in(&pool.name, request);
     let platforms = pool.platforms.iter();
     let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
-    let gpus = request.each.gpus() > 0;
+    let gpus = request.each.mgpu() > 0;
     let may_be = strict.filter(|(name, it)| match asked.is_empty() {
         true => it.terms.is_candidate_for_any(gpus),
         false => asked.contains(name),

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, ResourceKey};
+use sluice_common::amount::MGPU;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -59,7 +59,7 @@ fn done(effects: &InputEffects) {
 fn two_nodes() -> Harness {
     let mut harness = Harness::one_node(2, 8);
     harness.hello(hello("m", 2, 8));
-    let reserved = [(ResourceKey::new(GPU).unwrap(), 2)].into();
+    let reserved = [amount("gpu", 2)].into();
     let policy = PolicySpec {
         reserved,
         ..PolicySpec::default()
@@ -408,7 +408,7 @@ fn a_node_is_deleted_when_it_is_away_and_empty() {
     assert_eq!(effects.types(), ["node_revoked", "node_deleted"]);
     assert_eq!(harness.core.state().nodes().len(), 1);
     let pool = sluice_common::id::PoolName::new("default").unwrap();
-    assert_eq!(harness.core.state().capacity_of(&pool).get(GPU), 2);
+    assert_eq!(harness.core.state().capacity_of(&pool).get(MGPU), 2000);
     harness.submit("a", spec(1, 1000)).unwrap();
     assert_eq!(harness.placed("a").0, "m");
     harness.pass(1000);

@@ -184,11 +184,7 @@ fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
 
 fn at_most(gpus: u64) -> PolicySpec {
     PolicySpec {
-        limit: [(
-            sluice_common::amount::ResourceKey::new("gpu").unwrap(),
-            gpus,
-        )]
-        .into(),
+        limit: [amount("gpu", gpus)].into(),
         ..PolicySpec::default()
     }
 }

@@ -4,7 +4,6 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::ResourceKey;
 use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::{PolicySpec, PoolSpec};
@@ -23,9 +22,7 @@ use crate::{Desired, DesiredPool, Explanation, NodeChange, PoolWait};
 fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> PolicySpec {
     let table = |pairs: &[(&str, u64)]| {
         let pairs = pairs.iter();
-        pairs
-            .map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
-            .collect()
+        pairs.map(|(key, n)| amount(key, *n)).collect()
     };
     PolicySpec {
         priority,
@@ -110,9 +107,12 @@ fn what_others_of_a_subject_are_promised_of_its_share_is_told() {
         .inspection
         .keys
         .iter()
-        .find(|key| key.key == "gpu")
+        .find(|key| key.key == "mgpu")
         .unwrap();
-    assert_eq!((gpu.used, gpu.promised, gpu.reserved), (0, 1, Some(1)));
+    assert_eq!(
+        (gpu.used, gpu.promised, gpu.reserved),
+        (0, 1000, Some(1000))
+    );
     assert!(!waits.inspection.in_share);
 }
 
@@ -127,10 +127,10 @@ fn a_limit_that_is_used_up_is_named_and_raising_it_helps() {
         .inspection
         .keys
         .iter()
-        .find(|key| key.key == "gpu")
+        .find(|key| key.key == "mgpu")
         .unwrap();
-    assert_eq!((gpu.asked, gpu.used, gpu.limit), (1, 2, Some(2)));
-    assert_eq!((gpu.reserved, gpu.most_free.unwrap().1), (Some(0), 2));
+    assert_eq!((gpu.asked, gpu.used, gpu.limit), (1000, 2000, Some(2000)));
+    assert_eq!((gpu.reserved, gpu.most_free.unwrap().1), (Some(0), 2000));
     assert_eq!(
         (waits.inspection.position, waits.inspection.behind),
         ((0, 1), None)
@@ -223,7 +223,7 @@ fn who_is_inside_its_share_is_spared_by_that_and_says_so_itself() {
                 .exposure
                 .above_reserved
                 .iter()
-                .any(|(key, ..)| *key == "gpu"),
+                .any(|(key, ..)| *key == "mgpu"),
         "{runs:?}"
     );
 }
@@ -556,9 +556,9 @@ fn a_gang_is_told_what_each_of_its_hosts_lacks() {
         .inspection
         .keys
         .iter()
-        .find(|key| key.key == "gpu")
+        .find(|key| key.key == "mgpu")
         .unwrap();
-    assert_eq!(gpu.asked, 4);
+    assert_eq!(gpu.asked, 4000);
 }
 
 #[test]

@@ -102,7 +102,10 @@ fn free_is_what_can_be_granted() {
     let free = |harness: &Harness| {
         let pool = harness.core.state().pools().keys().next().unwrap();
         let scheduler = harness.core.state().scheduler().pool(pool).unwrap();
-        (scheduler.free().get("gpu"), scheduler.free().get("mcpu"))
+        (
+            scheduler.free().get("mgpu") / 1000,
+            scheduler.free().get("mcpu"),
+        )
     };
     assert_eq!(free(&harness), (4, 8000));
     harness.say("n", say(&[("GPU-n-0", GpuFault::Lost)]));

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use alloc::{format, string};
 use sluice_common::pool::PoolSpec;
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN};
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
@@ -568,14 +568,21 @@ impl Harness {
     }
 }
 
+/// An amount by the name of its key; of `gpu` whole ones.
+pub(super) fn amount(key: &str, n: u64) -> (ResourceKey, u64) {
+    let (key, n) = match key {
+        "gpu" => (MGPU, n * 1000),
+        key => (key, n),
+    };
+    (ResourceKey::new(key).unwrap(), n)
+}
+
 pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Desired {
     let capacity = capacity.iter();
     Desired::Pool {
         pool: PoolName::new(pool).unwrap(),
         terms: alloc::boxed::Box::new(DesiredPool::from(PoolSpec {
-            capacity: capacity
-                .map(|(key, n)| (ResourceKey::new(*key).unwrap(), *n))
-                .collect(),
+            capacity: capacity.map(|(key, n)| amount(key, *n)).collect(),
             ..PoolSpec::default()
         })),
     }
@@ -698,7 +705,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
             ..ResourceSettings::default()
         },
         request: Amounts::new()
-            .with(GPU, gpus)
+            .with_gpus(gpus)
             .with(MCPU, mcpu)
             .with(STEP_RUN, 1),
         preemptible: true,
@@ -731,7 +738,7 @@ pub(super) fn of_slices(mut spec: StepSpec, profile: &str, count: u64) -> StepSp
         profile: profile.parse().unwrap(),
         count,
     });
-    let others = spec.request.iter().filter(|(key, _)| key.as_str() != GPU);
+    let others = spec.request.iter().filter(|(key, _)| key.as_str() != MGPU);
     let others: Amounts = others.map(|(key, n)| (key.clone(), n)).collect();
     let mut request = spec.resources.demand().unwrap();
     request.add(&others);

@@ -78,7 +78,7 @@ fn an_empty_node_moves_at_once_and_its_units_are_the_other_pool_s() {
 #[test]
 fn what_runs_is_drained_first_and_nobody_is_granted_anything_meanwhile() {
     let mut harness = two_pools();
-    let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)];
+    let reserved = [amount("gpu", 1)];
     let policy = PolicySpec {
         reserved: reserved.into(),
         ..PolicySpec::default()

@@ -123,7 +123,11 @@ fn set_up(hosts: &HostGpus) -> Harness {
     let priority = 10;
     let policy = PolicySpec {
         priority,
-        reserved: [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 2)].into(),
+        reserved: [(
+            sluice_common::amount::ResourceKey::new("mgpu").unwrap(),
+            2000,
+        )]
+        .into(),
         ..PolicySpec::default()
     };
     harness.put_policy("default", "vip", policy);
@@ -247,7 +251,7 @@ fn check_grants(harness: &Harness, mark: usize) {
                 let node = harness.core.state().node(&placement.node).unwrap();
                 let hardware = harness.core.state().index().hardware(node);
                 let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
-                assert_eq!(distinct.len() as u64, spec.request.get("gpu"), "{attempt}");
+                assert_eq!(distinct.len() as u64, spec.gpu_count(), "{attempt}");
                 placement.gpus.iter().all(|gpu| {
                     let filter = HardwareFilter {
                         class: Some(&class),
@@ -267,7 +271,9 @@ fn check_promises(harness: &Harness) {
     for node in nodes.filter(|node| node.state == NodeState::Ready) {
         let state = harness.core.state();
         let free = free_gpus(state, node).into_iter();
-        let free: GpusByKind = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
+        let free: GpusByKind = free
+            .map(|(kind, gpus)| (kind.clone(), kind.class.mgpu() * gpus.len() as u64))
+            .collect();
         let placeholder_id = StepId::new("nobody").unwrap();
         let [_, firm] = state.scheduler().reserved_on(&node.name, &placeholder_id);
         let (_, missing) = firm.match_gpus(&free, HardwareFilter::ANY);

@@ -142,7 +142,7 @@ fn what_holds_and_is_free_on_hosts_of_other_platforms_is_not_told_to_one_that_wa
     harness.submit("w", on(1, "h100")).unwrap();
     let explained = harness.core.explain(&step("w")).unwrap();
     let look = &explained.pools[0].inspection;
-    let gpu = look.keys.iter().find(|terms| terms.key == "gpu").unwrap();
+    let gpu = look.keys.iter().find(|terms| terms.key == "mgpu").unwrap();
     assert_eq!(gpu.most_free, Some((&node("h"), 0)));
     assert_eq!(look.holders.len(), 1, "{look:?}");
     assert_eq!(format!("{}", look.holders[0].attempt), "in-its-way.1");

@@ -8,7 +8,7 @@ use alloc::{format, vec};
 use sluice_common::pool::PoolSpec;
 
 use proptest::prelude::*;
-use sluice_common::amount::{GPU, ResourceKey};
+use sluice_common::amount::ResourceKey;
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
@@ -273,14 +273,14 @@ fn progress(harness: &mut Harness, id: u8, part: prop::sample::Index, number: u8
 fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_run: bool) {
     let pool = PoolName::new("default").unwrap();
     let subject = Subject::new("s").unwrap();
-    let few: ResourceTable = [(ResourceKey::new(GPU).unwrap(), gpus)].into();
+    let few: ResourceTable = [amount("gpu", gpus)].into();
     let policy = |reserved: ResourceTable, limit: ResourceTable| PolicySpec {
         reserved,
         limit,
         ..PolicySpec::default()
     };
     let wanted = match change {
-        0 => wanted_pool("default", &[(GPU, gpus)]),
+        0 => wanted_pool("default", &[("gpu", gpus)]),
         1 => wanted_pool("default", &[]),
         2 => wanted_policy("default", "s", policy(few, ResourceTable::new())),
         3 => wanted_policy("default", "s", policy(ResourceTable::new(), few)),
@@ -306,7 +306,7 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
                 ..PolicySpec::default()
             },
         ),
-        10 => wanted_pool("other", &[(GPU, gpus)]),
+        10 => wanted_pool("other", &[("gpu", gpus)]),
         11 | 12 => platform(gpus),
         _ => Desired::NoPool {
             pool: PoolName::new("other").unwrap(),
@@ -587,10 +587,7 @@ fn new_rig() -> Harness {
 
 /// Makes a policy that may reserve some of what its steps hold, so that they are protected.
 fn its_policy() -> PolicySpec {
-    let reserved = [
-        (ResourceKey::new("gpu").unwrap(), 2),
-        (ResourceKey::new("mcpu").unwrap(), 4000),
-    ];
+    let reserved = [amount("gpu", 2), (ResourceKey::new("mcpu").unwrap(), 4000)];
     PolicySpec {
         reserved: reserved.into(),
         ..PolicySpec::default()

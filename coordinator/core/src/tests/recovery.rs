@@ -66,7 +66,7 @@ fn what_runs_and_is_not_known_is_adopted_where_it_runs_with_all_that_it_is() {
     );
     // The step is charged like any other, ends once, and is forgotten.
     let pool = PoolName::new("default").unwrap();
-    assert_eq!(harness.core.state().used_of(&pool).get("gpu"), 1);
+    assert_eq!(harness.core.state().used_of(&pool).get("mgpu"), 1000);
     let effects = harness.status("n", "a.1", released(Exit::Code(0)));
     assert_eq!(effects.types(), ["ended", "step_ended", "released"]);
     assert_eq!(
@@ -279,7 +279,7 @@ fn one_that_is_met_frozen_holds_its_memory_alone() {
     harness.show("n", "a.1", Some(&warrant));
     assert_eq!(harness.state("a"), StepState::Suspended);
     let used = harness.core.state().used_on(&node("n"));
-    assert_eq!((used.get("gpu"), used.get("memory_mb")), (0, 105));
+    assert_eq!((used.get("mgpu"), used.get("memory_mb")), (0, 105));
     // The attempt waits for its GPU like any other, and is resumed.
     let effects = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
     assert_eq!(effects.orders, ["resume a.1"]);

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, MCPU, ResourceKey, STEP_RUN};
+use sluice_common::amount::{MCPU, MGPU, STEP_RUN};
 use sluice_common::id::PoolName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::pool::PolicySpec;
@@ -152,7 +152,7 @@ fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_sta
 #[test]
 fn what_could_not_be_made_to_give_way_waits_for_the_head() {
     let mut harness = Harness::one_node(2, 8);
-    let gpus = [(ResourceKey::new(GPU).unwrap(), 3)];
+    let gpus = [amount("gpu", 3)];
     let reserved = PolicySpec {
         reserved: gpus.into(),
         ..PolicySpec::default()
@@ -255,7 +255,7 @@ fn what_is_used_is_told_by_host_and_by_pool() {
     let pool = PoolName::new("default").unwrap();
     let state = harness.core.state();
     let used = state.used_on(&node("n"));
-    assert_eq!((used.get(GPU), used.get(MCPU)), (2, 1500));
+    assert_eq!((used.get(MGPU), used.get(MCPU)), (2000, 1500));
     assert_eq!(state.used_of(&pool).get(STEP_RUN), 2);
     assert_eq!((state.running_in(&pool), state.queue_len(&pool)), (2, 0));
     assert_eq!(state.capacity_of(&pool).get(MCPU), 8000);
@@ -270,7 +270,7 @@ fn a_gpu_that_vanishes_while_granted_is_accounted_for() {
     let mut shrunk = inventory("n", 3, 8);
     shrunk.gpus.remove(0);
     harness.say("n", FromNode::Inventory(Box::new(shrunk)));
-    assert_eq!(harness.core.state().used_on(&node("n")).get(GPU), 2);
+    assert_eq!(harness.core.state().used_on(&node("n")).get(MGPU), 2000);
     // Only GPU 2 is free; GPU 1 is granted and GPU 0 is gone.
     harness.submit("c", spec(1, 1000)).unwrap();
     harness.cancel("b");

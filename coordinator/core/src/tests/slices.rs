@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::amount::ResourceKey;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
@@ -21,8 +22,8 @@ fn mixed() -> Harness {
         gpu.platform = "h100".into();
         gpu.mig = match gpu.index {
             0..3 => None,
-            3 => Some(slice_of(&gpu.uuid, "3g.40gb")),
-            _ => Some(slice_of(&gpu.uuid, "1g.10gb")),
+            3 => Some(slice_of("GPU-n", "3g.40gb")),
+            _ => Some(slice_of("GPU-n", "1g.10gb")),
         };
     }
     harness.hello(hello);
@@ -155,4 +156,85 @@ fn a_frozen_step_resumes_on_its_own_slice() {
     harness.submit("whole", spec(3, 1000)).unwrap();
     harness.action("f", StepAction::Resume);
     assert_eq!(harness.state("f"), StepState::Resuming);
+}
+
+#[test]
+fn a_slice_counts_as_its_part_of_a_gpu() {
+    let mut harness = mixed();
+    let pool = "default".parse().unwrap();
+    let amounts = |harness: &Harness| {
+        let state = harness.core.state();
+        let known = state.scheduler().pool(&pool).unwrap();
+        (
+            known.detected("mgpu"),
+            known.free().get("mgpu"),
+            known.used().get("mgpu"),
+        )
+    };
+    assert_eq!(
+        amounts(&harness),
+        (Some(3712), 3712, 0),
+        "3 + 0.428 + 2 * 0.142"
+    );
+    harness.submit("half", slices("3g.40gb", 1)).unwrap();
+    assert_eq!(amounts(&harness), (Some(3712), 3284, 428));
+    harness.submit("small", slices("1g.10gb", 2)).unwrap();
+    harness.submit("whole", spec(2, 1000)).unwrap();
+    assert_eq!(amounts(&harness), (Some(3712), 1000, 2712));
+    assert_eq!(harness.step("small").spec.gpu_count(), 2);
+}
+
+#[test]
+fn shares_and_limits_hold_for_gpus_and_slices_together() {
+    let mut harness = mixed();
+    let half_of_three = |limit| PolicySpec {
+        reserved: [(ResourceKey::new("mgpu").unwrap(), 1500)].into(),
+        limit: [(ResourceKey::new("mgpu").unwrap(), limit)].into(),
+        ..PolicySpec::default()
+    };
+    harness.put_policy("default", "s", half_of_three(1500));
+    let whole = |gpus| StepSpec {
+        preemptible: false,
+        ..spec(gpus, 1000)
+    };
+    let firm = |profile: &str| StepSpec {
+        preemptible: false,
+        ..of_slices(spec(0, 100), profile, 1)
+    };
+    harness.submit("whole", whole(1)).unwrap();
+    harness.submit("half", firm("3g.40gb")).unwrap();
+    assert_eq!(harness.placed("half").1, ["GPU-n-3"]);
+    // 1.428 of 1.5 are used.
+    harness.submit("small", firm("1g.10gb")).unwrap();
+    assert_eq!(harness.code("small"), ReasonCode::WaitingForLimit);
+    harness.submit("two", whole(2)).unwrap();
+    assert_eq!(harness.code("two"), ReasonCode::ExceedsLimit);
+    let said = harness.reason("two").message;
+    assert!(said.contains("2 gpu") && said.contains("1.5"), "{said}");
+    harness.put_policy("default", "s", half_of_three(1570));
+    assert_eq!(harness.code("small"), ReasonCode::WaitingForReserved);
+    harness.submit("lent", slices("1g.10gb", 1)).unwrap();
+    assert_eq!(harness.placed("lent").1, ["GPU-n-4"], "borrowed");
+}
+
+#[test]
+fn slices_carry_their_part_of_what_their_gpu_carries() {
+    // Four GPUs (three whole, one cut) of 8 cores: each carries two, the slice of three sevenths 0.856.
+    let mut harness = mixed();
+    let asks = |mcpu| StepSpec {
+        preemptible: false,
+        ..of_slices(spec(0, mcpu), "3g.40gb", 1)
+    };
+    harness.put_policy(
+        "default",
+        "s",
+        PolicySpec {
+            reserved: [amount("gpu", 3)].into(),
+            ..PolicySpec::default()
+        },
+    );
+    harness.submit("more", asks(1100)).unwrap();
+    assert_eq!(harness.code("more"), ReasonCode::ExceedsEntitlement);
+    harness.submit("part", asks(856)).unwrap();
+    assert_eq!(harness.placed("part").1, ["GPU-n-3"]);
 }

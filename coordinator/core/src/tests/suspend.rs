@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, MEMORY_MB, ResourceKey};
+use sluice_common::amount::{MEMORY_MB, MGPU};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
@@ -81,14 +81,14 @@ fn live(harness: &mut Harness, secs: u64) -> Vec<String> {
 
 fn used(harness: &Harness) -> Vec<(String, u64)> {
     let used = harness.core.state().used_on(&node("n"));
-    let keys = [GPU, "mcpu", MEMORY_MB];
+    let keys = [MGPU, "mcpu", MEMORY_MB];
     keys.iter()
         .map(|key| (String::from(*key), used.get(key)))
         .collect()
 }
 
 fn amounts(gpu: u64, mcpu: u64, memory: u64) -> Vec<(String, u64)> {
-    [(GPU, gpu), ("mcpu", mcpu), (MEMORY_MB, memory)]
+    [(MGPU, gpu * 1000), ("mcpu", mcpu), (MEMORY_MB, memory)]
         .map(|(key, n)| (String::from(key), n))
         .into()
 }
@@ -475,7 +475,7 @@ fn where_memory_is_short_the_victim_is_stopped_and_not_frozen() {
     harness.put_policy("default", "low", PolicySpec::default());
     let high = PolicySpec {
         priority: 1,
-        limit: [(ResourceKey::new(GPU).unwrap(), 2)].into(),
+        limit: [amount("gpu", 2)].into(),
         ..PolicySpec::default()
     };
     harness.put_policy("default", "high", high);

@@ -6,7 +6,7 @@ use std::string::{String, ToString};
 use std::vec::Vec;
 use std::{format, vec};
 
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::pool::PolicySpec;
 use sluice_common::pool_rules::StepDefaults;
 use sluice_common::reason::ReasonCode;
@@ -227,7 +227,7 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
     ]);
     let request = |harness: &Harness, id: &str| {
         let request = &harness.step(id).spec.request;
-        [GPU, MCPU, MEMORY_MB, STORAGE_MB].map(|key| request.get(key))
+        [MGPU, MCPU, MEMORY_MB, STORAGE_MB].map(|key| request.get(key))
     };
     let units = |harness: &mut Harness, id: &str, fields: &str| {
         harness.submit(id, asks(fields)).unwrap();
@@ -236,7 +236,7 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
     let memory = 1074;
     // The hosts of these tests have hardly any memory or disk: only the request matters.
     let mut counted = units(&mut harness, "x", r#","allow_pending":true"#);
-    assert_eq!(counted, [2, 1500, memory, 1000]);
+    assert_eq!(counted, [2000, 1500, memory, 1000]);
     counted = units(
         &mut harness,
         "zero",
@@ -244,7 +244,7 @@ fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
     );
     assert_eq!(counted, [0, 0, 0, 0], "zero is a value");
     counted = units(&mut harness, "there", r#","pool":"rest""#);
-    assert_eq!(counted, [1, 8000, 0, 0]);
+    assert_eq!(counted, [1000, 8000, 0, 0]);
     let merged = harness
         .core
         .merged(harness.step("there"), Some(&"rest".parse().unwrap()));

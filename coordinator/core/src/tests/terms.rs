@@ -7,7 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, ResourceKey};
+use sluice_common::amount::ResourceKey;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::{PolicySpec, ResourceTable};
 use sluice_common::reason::ReasonCode;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 fn gpus(n: u64) -> ResourceTable {
-    [(ResourceKey::new(GPU).unwrap(), n)].into()
+    [amount("gpu", n)].into()
 }
 
 fn policy(reserved: u64, limit: Option<u64>) -> PolicySpec {
@@ -117,7 +117,7 @@ fn all_changes_of_a_call_are_made_or_none() {
     let wanted = vec![
         wanted_policy("new", "a", policy(2, None)),
         bad,
-        wanted_pool("new", &[(GPU, 4)]),
+        wanted_pool("new", &[("gpu", 4)]),
     ];
     let (at, message) = refused(&mut harness, wanted.clone());
     assert_eq!(at, Some(1), "{message}");
@@ -170,7 +170,7 @@ fn all_changes_of_a_call_are_made_or_none() {
 #[test]
 fn shares_may_move_from_one_to_another_in_one_call() {
     let mut harness = Harness::one_node(4, 4);
-    harness.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    harness.apply(vec![wanted_pool("default", &[("gpu", 4)])]);
     harness.apply(vec![
         wanted_policy("default", "a", policy(4, None)),
         wanted_policy("default", "b", policy(0, None)),
@@ -185,7 +185,7 @@ fn shares_may_move_from_one_to_another_in_one_call() {
 #[test]
 fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
     let mut harness = Harness::one_node(4, 4);
-    harness.apply(vec![wanted_pool("p", &[(GPU, 4), ("seats", 2)])]);
+    harness.apply(vec![wanted_pool("p", &[("gpu", 4), ("seats", 2)])]);
     harness.put_policy("p", "a", policy(3, None));
     let seats: ResourceTable = [(ResourceKey::new("seats").unwrap(), 1)].into();
     harness.put_policy(
@@ -198,11 +198,15 @@ fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
     );
     for (wanted, at, words) in [
         (
-            wanted_pool("p", &[(GPU, 2), ("seats", 2)]),
+            wanted_pool("p", &[("gpu", 2), ("seats", 2)]),
             0,
             "reserved.gpu is 3",
         ),
-        (wanted_pool("p", &[(GPU, 4)]), 0, "the pool has no `seats`"),
+        (
+            wanted_pool("p", &[("gpu", 4)]),
+            0,
+            "the pool has no `seats`",
+        ),
         (
             wanted_policy("p", "c", policy(3, Some(2))),
             0,
@@ -268,7 +272,7 @@ fn a_change_of_what_was_changed_meanwhile_is_refused() {
 #[test]
 fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
     let mut harness = Harness::one_node(4, 8);
-    harness.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    harness.apply(vec![wanted_pool("default", &[("gpu", 4)])]);
     harness.put_policy("default", "a", policy(2, Some(4)));
     let firm = StepSpec {
         preemptible: false,
@@ -290,7 +294,7 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
             "steps of `a` run in it (`firm`, `soft`)",
         ),
         (
-            wanted_pool("default", &[(GPU, 3)]),
+            wanted_pool("default", &[("gpu", 3)]),
             "capacity.gpu would be 3, and 4 are in use (`firm`, `soft`)",
         ),
     ] {
@@ -317,7 +321,7 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
 /// Restores the same cluster from its log, with the same node.
 fn rig_like(harness: &Harness) -> Harness {
     let mut copy = Harness::new();
-    copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    copy.apply(vec![wanted_pool("default", &[("gpu", 4)])]);
     copy.put_policy("default", "a", policy(2, Some(4)));
     copy.hello(hello("n", 4, 8));
     for id in ["firm", "soft"] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::{Amounts, GPU};
+use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_reasons::messages::explanation::{
@@ -90,7 +90,7 @@ fn beyond_budget() -> BeyondBudget {
 }
 
 fn request() -> Request {
-    let each = Amounts::new().with(GPU, 2);
+    let each = Amounts::new().with_gpus(2);
     Request {
         step: name("train-8"),
         subject: name("research"),

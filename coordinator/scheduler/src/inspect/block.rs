@@ -1,7 +1,7 @@
 //! Finds what keeps a request from starting in a pool: the first rule that blocks it, with the numbers. The rules are
 //! asked in the same order as in the decision itself.
 
-use sluice_common::amount::{Amounts, GPU};
+use sluice_common::amount::{Amounts, MGPU};
 use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::time::Time;
 
@@ -108,10 +108,10 @@ impl<'a> RequestInPool<'a> {
         let free = host.map(|host| host.free()).unwrap_or_default();
         let none = Reservations::default();
         let taken = self.own_gpus_taken(node, &none, |_| false);
-        let asked = self.request.each.gpus();
+        let asked = self.request.each.mgpu();
         let closest = match free.first_shortage(self.request.each) {
             Some((key, asked, free)) => (node, key, asked, free),
-            None => (node, GPU, asked, asked.saturating_sub(taken)),
+            None => (node, MGPU, asked, asked.saturating_sub(taken)),
         };
         let closest = Some(closest);
         BlockReason::HostsFull { closest }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::amount::{GPU, MCPU};
+use sluice_common::amount::{MCPU, MGPU};
 use sluice_common::id::UserName;
 use sluice_common::time::{Span, Time};
 
@@ -120,10 +120,10 @@ impl Account {
     /// Use beyond the reserved share, in thousandths of a GPU; cores count for runs without GPUs.
     fn borrowed_rate(&self) -> u64 {
         let held = self.rates.values().copied().fold(0, u64::saturating_add);
-        let of_gpus = self.used.get(GPU).saturating_mul(1000);
+        let of_gpus = self.used.get(MGPU);
         let cores = held.saturating_sub(of_gpus);
         let cores = cores.min(self.above_reserved(MCPU, 0));
-        let gpus = self.above_reserved(GPU, 0).saturating_mul(1000);
+        let gpus = self.above_reserved(MGPU, 0);
         gpus.saturating_add(cores)
     }
 }
@@ -131,9 +131,9 @@ impl Account {
 impl Run {
     /// Thousandths of a GPU that the run holds; of a core if it holds no GPU.
     pub(crate) fn rate(&self) -> u64 {
-        match self.demand().get(GPU) {
+        match self.demand().get(MGPU) {
             0 => self.demand().get(MCPU),
-            gpus => gpus.saturating_mul(1000),
+            mgpu => mgpu,
         }
     }
 }

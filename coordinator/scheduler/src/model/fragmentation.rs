@@ -7,9 +7,6 @@
 
 use crate::model::resources::HostResources;
 
-/// Thousandths of a GPU.
-const WHOLE: u128 = 1000;
-
 /// Sum of the resources that the runs of a pool with GPUs hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DemandProfile(HostResources);
@@ -17,14 +14,14 @@ pub(crate) struct DemandProfile(HostResources);
 impl DemandProfile {
     /// Adds a run that holds `each` on every one of `hosts` hosts.
     pub(crate) fn add(&mut self, each: HostResources, hosts: u32) {
-        if each.gpus() > 0 {
+        if each.mgpu() > 0 {
             self.0 = self.0.plus(each.times(u64::from(hosts)));
         }
     }
 
     /// Takes such a run away.
     pub(crate) fn take(&mut self, each: HostResources, hosts: u32) {
-        if each.gpus() > 0 {
+        if each.mgpu() > 0 {
             self.0 = self.0.less(each.times(u64::from(hosts)));
         }
     }
@@ -40,12 +37,12 @@ impl DemandProfile {
     }
 
     fn orphaned_runs(&self, free: HostResources) -> i128 {
-        let whole = u128::from(free.gpus()) * WHOLE;
-        let gpus = u128::from(self.0.gpus());
+        let whole = u128::from(free.mgpu());
+        let mgpu = u128::from(self.0.mgpu());
         let pairs = self.0.beside_gpus().zip(free.beside_gpus());
         let served = pairs
             .filter(|(held, _)| *held > 0)
-            .map(|(held, left)| (u128::from(left) * gpus).saturating_mul(WHOLE) / u128::from(held));
+            .map(|(held, left)| u128::from(left).saturating_mul(mgpu) / u128::from(held));
         let served = served.fold(whole, u128::min);
         i128::try_from(whole - served).unwrap_or(i128::MAX)
     }
@@ -54,10 +51,10 @@ impl DemandProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::amount::{Amounts, GPU, MCPU};
+    use sluice_common::amount::{Amounts, MCPU};
 
     fn units(gpus: u64, mcpu: u64) -> HostResources {
-        HostResources::from_amounts(&Amounts::new().with(GPU, gpus).with(MCPU, mcpu))
+        HostResources::from_amounts(&Amounts::new().with_gpus(gpus).with(MCPU, mcpu))
     }
 
     #[test]

@@ -9,6 +9,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
+use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
@@ -43,7 +44,7 @@ impl HardwareFilter<'_> {
             && self.platform.is_none_or(|it| kind.platforms.contains(it))
     }
 
-    /// Number of GPUs that match.
+    /// Thousandths of a GPU that match.
     pub(crate) fn count(self, gpus: &GpusByKind) -> u64 {
         let kinds = gpus.iter().filter(|(kind, _)| self.matches(kind));
         kinds.map(|(_, gpus)| gpus).sum()
@@ -60,7 +61,7 @@ pub struct GpuKind {
     pub platforms: PlatformSet,
 }
 
-/// Number of GPUs of each kind.
+/// Thousandths of a GPU of each kind.
 pub type GpusByKind = BTreeMap<GpuKind, u64>;
 
 /// The hosts of one platform, or all, in three rankings.
@@ -106,8 +107,10 @@ impl HostIndex {
 /// The GPUs of a host and their platforms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hardware {
-    /// GPUs by kind; a single entry with 0 GPUs for a host without any.
+    /// GPUs by kind; a single entry with 0 for a host without any.
     pub gpus: GpusByKind,
+    /// Thousandths of the GPUs that are cut into its slices, beyond what those slices count for.
+    uncounted: u64,
     /// Kind of each GPU, by UUID. Filled only if the host has several kinds.
     pub(crate) kinds: BTreeMap<String, GpuKind>,
 }
@@ -118,20 +121,25 @@ impl Hardware {
         let class = GpuClass::Whole;
         let kind = GpuKind { class, platforms };
         Self {
-            gpus: GpusByKind::from([(kind, gpus)]),
+            gpus: GpusByKind::from([(kind, gpus.saturating_mul(MGPU_A_GPU))]),
+            uncounted: 0,
             kinds: BTreeMap::new(),
         }
     }
 
-    /// A host with these GPUs.
-    pub fn from_gpus(gpus: impl Iterator<Item = (String, GpuKind)>) -> Self {
+    /// A host with these GPUs and slices, which are on `whole` GPUs.
+    pub fn from_gpus(gpus: impl Iterator<Item = (String, GpuKind)>, whole: u64) -> Self {
         let mut hardware = Self {
             gpus: GpusByKind::new(),
+            uncounted: 0,
             kinds: gpus.collect(),
         };
         for kind in hardware.kinds.values() {
-            *hardware.gpus.entry(kind.clone()).or_default() += 1;
+            *hardware.gpus.entry(kind.clone()).or_default() += kind.class.mgpu();
         }
+        let counted = hardware.gpus.values().sum();
+        let all = whole.saturating_mul(MGPU_A_GPU);
+        hardware.uncounted = all.saturating_sub(counted);
         if hardware.gpus.len() <= 1 {
             hardware.kinds = BTreeMap::new();
         }
@@ -142,9 +150,16 @@ impl Hardware {
     pub(crate) fn count_by_kind<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusByKind {
         let mut count_by_kind = GpusByKind::new();
         for kind in gpus.filter_map(|gpu| self.kinds.get(gpu)) {
-            *count_by_kind.entry(kind.clone()).or_default() += 1;
+            *count_by_kind.entry(kind.clone()).or_default() += kind.class.mgpu();
         }
         count_by_kind
+    }
+
+    /// Thousandths of a GPU that these GPUs count for.
+    pub fn mgpu<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> u64 {
+        let kinds = gpus.map(|gpu| self.kind_of(gpu));
+        let mgpu = kinds.map(|kind| kind.map_or(MGPU_A_GPU, |kind| kind.class.mgpu()));
+        mgpu.sum()
     }
 
     /// The kind of one GPU.
@@ -241,7 +256,13 @@ impl Host {
     }
 
     pub(crate) fn has_gpus(&self) -> bool {
-        self.capacity.gpus() > 0
+        self.capacity.mgpu() > 0
+    }
+
+    /// Thousandths of a GPU among which the host's CPU, memory and disk are divided: those of all its GPUs, also if
+    /// they are cut into slices that count for less.
+    pub(crate) fn carrying(&self) -> u64 {
+        self.capacity.mgpu() + self.hardware.uncounted
     }
 
     /// Whether the host has GPUs of several kinds.
@@ -281,7 +302,7 @@ impl Host {
         }
         match (self.is_seen_by(filter), self.is_mixed()) {
             (false, _) => HostResources::default(),
-            (true, true) => self.capacity.with_gpus(filter.count(&self.hardware.gpus)),
+            (true, true) => self.capacity.with_mgpu(filter.count(&self.hardware.gpus)),
             (true, false) => self.capacity,
         }
     }
@@ -297,7 +318,7 @@ impl Host {
             false => self.unfit,
             true => {
                 let unfit = self.hardware.count_by_kind(self.unfit_gpus.iter());
-                self.unfit.with_gpus(filter.count(&unfit))
+                self.unfit.with_mgpu(filter.count(&unfit))
             }
         };
         self.capacity_for(filter).less(unfit)
@@ -320,7 +341,7 @@ impl Host {
             false => taken,
             true => {
                 let held = self.gpus_by_run.values();
-                taken.with_gpus(held.map(|gpus| filter.count(gpus)).sum())
+                taken.with_mgpu(held.map(|gpus| filter.count(gpus)).sum())
             }
         }
     }
@@ -347,7 +368,7 @@ impl Host {
         let back = each.less(self.lost_by_run.get(attempt).copied().unwrap_or_default());
         let held = self.gpus_by_run.get(attempt);
         match held.filter(|_| self.is_split_by(filter)) {
-            Some(held) => back.with_gpus(filter.count(held).min(each.gpus())),
+            Some(held) => back.with_mgpu(filter.count(held).min(each.mgpu())),
             // All GPUs match, or the run is hypothetical.
             None => back,
         }

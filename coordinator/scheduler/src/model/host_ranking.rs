@@ -16,12 +16,12 @@ type HostsByName = BTreeMap<NodeName, HostResources>;
 
 impl HostRanking {
     pub(crate) fn insert(&mut self, node: NodeName, units: HostResources) {
-        let rank = (units.gpus(), units.mcpu());
+        let rank = (units.mgpu(), units.mcpu());
         self.0.entry(rank).or_default().insert(node, units);
     }
 
     pub(crate) fn remove(&mut self, node: &NodeName, units: HostResources) {
-        let rank = (units.gpus(), units.mcpu());
+        let rank = (units.mgpu(), units.mcpu());
         if let Some(hosts) = self.0.get_mut(&rank) {
             hosts.remove(node);
             if hosts.is_empty() {
@@ -52,7 +52,7 @@ impl HostRanking {
 
     /// Ranks that may hold hosts that cover `request`.
     fn levels(&self, request: HostResources) -> impl DoubleEndedIterator<Item = &HostsByName> {
-        let levels = self.0.range((request.gpus(), 0)..);
+        let levels = self.0.range((request.mgpu(), 0)..);
         let levels = levels.filter(move |((_, mcpu), _)| *mcpu >= request.mcpu());
         levels.map(|(_, hosts)| hosts)
     }
@@ -95,10 +95,10 @@ mod tests {
     use alloc::vec::Vec;
     use core::cmp::Reverse;
     use proptest::prelude::*;
-    use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+    use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU};
 
     fn units((gpu, mcpu, memory): (u64, u64, u64)) -> HostResources {
-        let amounts = Amounts::new().with(GPU, gpu).with(MCPU, mcpu);
+        let amounts = Amounts::new().with(MGPU, gpu).with(MCPU, mcpu);
         HostResources::from_amounts(&amounts.with(MEMORY_MB, memory))
     }
 

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::amount::{GPU, MCPU};
+use sluice_common::amount::{MCPU, MGPU};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
@@ -18,6 +18,8 @@ use crate::model::request::Run;
 const WINDOW: Span = Span::from_secs(24 * 60 * 60);
 /// Time between two payments.
 const STEP: Span = Span::from_secs(10 * 60);
+/// Amount of a GPU or of a core.
+const THOUSANDTHS: u64 = 1000;
 /// Microseconds in one percent of a millisecond.
 const MICROS_PER_PERCENT: u64 = 10;
 
@@ -117,15 +119,16 @@ impl Pool {
         u64::try_from(micros).unwrap_or(u64::MAX)
     }
 
-    /// GPUs of the pool; cores if a run holds no GPU. At least 1.
+    /// Thousandths of the pool's GPUs; of its whole cores if a run holds no GPU. At least one.
     fn units_like(&self, run: &Run) -> u64 {
-        let (key, per_unit) = match run.request.each.gpus() {
-            0 => (MCPU, 1000),
-            _ => (GPU, 1),
+        let (key, step) = match run.request.each.mgpu() {
+            0 => (MCPU, THOUSANDTHS),
+            _ => (MGPU, 1),
         };
         let detected = self.detected(key).unwrap_or(0);
         let declared = self.declared(key).unwrap_or(detected);
-        (declared.min(detected) / per_unit).max(1)
+        let there = declared.min(detected);
+        (there - there % step).max(THOUSANDTHS)
     }
 
     /// Whether the budget protects a run. One that can be frozen loses nothing.
@@ -137,12 +140,12 @@ impl Pool {
             None if run.since_saved(now) > WINDOW => self.whole_budget()?,
             budget => budget?,
         };
-        let left = budget.left.saturating_mul(self.units_like(run)) / 1_000_000;
+        let left = budget.left.saturating_mul(self.units_like(run)) / (1_000_000 * THOUSANDTHS);
         let covers = budget.covers(self.loss_of(run, now));
         (!covers).then(|| BeyondBudget {
-            lost: u64::try_from(run.work(now)).unwrap_or(u64::MAX),
+            lost: u64::try_from(run.work(now) / u128::from(THOUSANDTHS)).unwrap_or(u64::MAX),
             left,
-            has_gpus: run.request.each.gpus() > 0,
+            has_gpus: run.request.each.mgpu() > 0,
         })
     }
 

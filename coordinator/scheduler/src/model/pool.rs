@@ -9,7 +9,7 @@ mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::amount::{Amounts, GPU, ResourceKey, STEP_RUN};
+use sluice_common::amount::{Amounts, MGPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
 use sluice_common::mig::GpuClass;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
@@ -235,7 +235,7 @@ impl Pool {
                 Some((*declared).min(detected))
             }
             (Some(declared), _) => Some(*declared),
-            (None, Some(_)) if key != GPU => None,
+            (None, Some(_)) if key != MGPU => None,
             (None, Some(detected)) => Some(detected),
             (None, None) if key == STEP_RUN => None,
             (None, None) => Some(0),
@@ -258,7 +258,7 @@ impl Pool {
     /// Whether policies and the pool meter a resource: declared resources and GPUs always, other resources of hosts
     /// if a policy names them.
     pub fn is_metered(&self, key: &str) -> bool {
-        key == GPU
+        key == MGPU
             || self.terms.declared.contains_key(key)
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
     }

@@ -174,7 +174,7 @@ impl Request {
 
     /// Class of the GPUs that it asks for; `None` if it asks for none.
     pub(crate) fn gpu_class(&self) -> Option<&GpuClass> {
-        (self.each.gpus() > 0).then_some(&self.class)
+        (self.each.mgpu() > 0).then_some(&self.class)
     }
 
     /// Whether it may run in a pool that was created by record `made`, if its subject has a policy there.
@@ -219,15 +219,16 @@ impl Run {
         since.map_or(Span::ZERO, |since| now.since(since))
     }
 
-    /// Work that would be lost by stopping the run now: GPU-seconds (core-seconds without GPUs) since it started or
+    /// Work that would be lost by stopping the run now: thousandths of GPU-seconds (of core-seconds without GPUs, which
+    /// count whole cores) since it started or
     /// last saved a checkpoint. A run that has not started loses nothing. Only whole seconds count, so that the
     /// choice of victims does not depend on how fast a host starts processes.
     pub(crate) fn work(&self, now: Time) -> u128 {
         let elapsed = self.since_saved(now).millis() / Span::from_secs(1).millis();
         let Request { each, hosts, .. } = &self.request;
-        let per_host = match each.gpus() {
-            0 => u128::from(each.mcpu()) / 1000,
-            gpus => u128::from(gpus),
+        let per_host = match each.mgpu() {
+            0 => u128::from(each.mcpu() - each.mcpu() % 1000),
+            mgpu => u128::from(mgpu),
         };
         per_host * u128::from(*hosts) * u128::from(elapsed)
     }
@@ -249,14 +250,14 @@ pub(crate) type ResourcesByHost = BTreeMap<NodeName, HostResources>;
 
 #[cfg(test)]
 mod tests {
-    use sluice_common::amount::{GPU, MCPU};
+    use sluice_common::amount::MCPU;
 
     use super::*;
 
     #[test]
     fn a_run_costs_what_it_holds_times_the_whole_seconds_since_its_start() {
         let start = Time::from_unix_millis(1_000_000);
-        let each = Amounts::new().with(GPU, 4).with(MCPU, 9000);
+        let each = Amounts::new().with_gpus(4).with(MCPU, 9000);
         let request = Request {
             step: "a".parse().unwrap(),
             subject: "s".parse().unwrap(),
@@ -292,16 +293,20 @@ mod tests {
             gpus: BTreeMap::new(),
             frozen: None,
         };
-        for (millis, work) in [(0, 0), (999, 0), (1000, 8), (2999, 16)] {
+        for (millis, work) in [(0, 0), (999, 0), (1000, 8000), (2999, 16_000)] {
             assert_eq!(run.work(start + Span::from_millis(millis)), work);
         }
         run.request.each = HostResources::from_amounts(&Amounts::new().with(MCPU, 9000));
-        assert_eq!(run.work(start + Span::from_secs(1)), 18);
+        assert_eq!(run.work(start + Span::from_secs(1)), 18_000);
         run.saved = Some(start + Span::from_secs(60));
-        assert_eq!(run.work(start + Span::from_secs(61)), 18, "from there");
+        assert_eq!(run.work(start + Span::from_secs(61)), 18_000, "from there");
         run.started = Some(start + Span::from_secs(60));
         run.saved = Some(start);
-        assert_eq!(run.work(start + Span::from_secs(61)), 18, "never before");
+        assert_eq!(
+            run.work(start + Span::from_secs(61)),
+            18_000,
+            "never before"
+        );
         run.started = None;
         assert_eq!(run.work(start + Span::from_secs(1)), 0);
     }

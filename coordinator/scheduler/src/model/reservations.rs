@@ -35,18 +35,19 @@ impl ReservedOnHost {
             self.any_gpus = self.any_gpus.plus(units);
             return;
         }
-        self.any_gpus = self.any_gpus.plus(units.with_gpus(0));
+        self.any_gpus = self.any_gpus.plus(units.with_mgpu(0));
         let filter = (filter.platform.cloned(), filter.class.cloned());
-        *self.filtered.entry(filter).or_default() += units.gpus();
+        *self.filtered.entry(filter).or_default() += units.mgpu();
     }
 
     /// Adds exact GPUs that must be free.
     fn add_exact(&mut self, host: Option<&Host>, units: HostResources, own: Vec<&String>) {
-        let units = units.with_gpus(own.len() as u64);
+        let mgpu = host.map_or(0, |host| host.hardware.mgpu(own.iter().copied()));
+        let units = units.with_mgpu(mgpu);
         let Some(host) = host.filter(|host| host.is_mixed()) else {
             return self.add(HardwareFilter::ANY, units);
         };
-        self.add(HardwareFilter::ANY, units.with_gpus(0));
+        self.add(HardwareFilter::ANY, units.with_mgpu(0));
         for (kind, gpus) in host.hardware.count_by_kind(own.into_iter()) {
             *self.exact.entry(kind).or_default() += gpus;
         }
@@ -57,17 +58,17 @@ impl ReservedOnHost {
     fn unavailable_to(&self, host: &Host, filter: HardwareFilter<'_>) -> HostResources {
         if filter.is_any() || !host.is_mixed() {
             let named: u64 = self.filtered.values().chain(self.exact.values()).sum();
-            return self.any_gpus.with_gpus(self.any_gpus.gpus() + named);
+            return self.any_gpus.with_mgpu(self.any_gpus.mgpu() + named);
         }
         let free = host.free_gpus_by_kind();
         let (mut matching, unserved) = self.match_gpus(&free, filter);
         let unavailable_to: Vec<bool> = free.keys().map(|kind| filter.matches(kind)).collect();
         let there = filter.count(&free);
         let left = matching.assign(unavailable_to, there);
-        self.any_gpus.with_gpus(there - left + unserved)
+        self.any_gpus.with_mgpu(there - left + unserved)
     }
 
-    /// Assigns the free GPUs of a host to all reservations; returns what is left, and how many GPUs are missing of
+    /// Assigns the free GPUs of a host to all reservations; returns what is left, and how much is missing of
     /// those that a request with a filter competes for.
     pub fn match_gpus(&self, free: &GpusByKind, filter: HardwareFilter<'_>) -> (Matching, u64) {
         let mut matching = Matching::new(free.values().copied().collect());
@@ -95,7 +96,7 @@ impl ReservedOnHost {
             };
             serve(&|kind| own.matches(kind), *gpus);
         }
-        serve(&|_| true, self.any_gpus.gpus());
+        serve(&|_| true, self.any_gpus.mgpu());
         (matching, unserved)
     }
 }
@@ -224,7 +225,7 @@ impl Reservations {
         }
     }
 
-    /// Number of these exact GPUs of a host that are missing if the other reservations get theirs. Runs for which
+    /// Thousandths of these exact GPUs of a host that are missing if the other reservations get theirs. Runs for which
     /// `is_gone` holds count as released.
     pub(crate) fn missing_gpus(
         &self,

@@ -1,13 +1,13 @@
 //! Amounts of the resources that hosts bound, as a small value that is copied and compared cheaply. Scheduling
 //! computes with these, the rest of the product with [`Amounts`].
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STEP_RUN, STORAGE_MB};
 
 /// The resources that hosts report, in the order in which messages name shortages.
-pub const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+pub const HOST_KEYS: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 /// The resources that hosts bound: those, and the number of steps at once.
-const BOUNDED: [&str; 5] = [GPU, MCPU, MEMORY_MB, STORAGE_MB, STEP_RUN];
+const BOUNDED: [&str; 5] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB, STEP_RUN];
 
 /// Amount of each resource in [`BOUNDED`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +35,8 @@ impl HostResources {
             .map_or(0, |(_, n)| n)
     }
 
-    /// Number of GPUs.
-    pub const fn gpus(self) -> u64 {
+    /// Thousandths of a GPU.
+    pub const fn mgpu(self) -> u64 {
         self.0[0]
     }
 
@@ -50,9 +50,9 @@ impl HostResources {
         self
     }
 
-    /// A copy with another number of GPUs.
-    pub const fn with_gpus(mut self, gpus: u64) -> Self {
-        self.0[0] = gpus;
+    /// A copy with other thousandths of a GPU.
+    pub const fn with_mgpu(mut self, mgpu: u64) -> Self {
+        self.0[0] = mgpu;
         self
     }
 
@@ -86,18 +86,18 @@ impl HostResources {
         self.zip(other, u64::saturating_sub)
     }
 
-    /// The part of a host's resources that `gpus` of its GPUs carry: the same fraction of CPU, memory and disk. All of
-    /// them if the host has no GPUs.
-    pub(crate) fn carried_by(self, gpus: u64) -> Self {
-        let Self([all, mcpu, memory, storage, steps]) = self;
+    /// The part of a host's resources that `mgpu` thousandths of a GPU out of `all` on the host carry: the same fraction
+    /// of CPU, memory and disk. All of them if the host has no GPUs.
+    pub(crate) fn carried_by(self, mgpu: u64, all: u64) -> Self {
+        let Self([_, mcpu, memory, storage, steps]) = self;
         if all == 0 {
             return self;
         }
         let part = |n: u64| {
-            let part = u128::from(n) * u128::from(gpus) / u128::from(all);
+            let part = u128::from(n) * u128::from(mgpu) / u128::from(all);
             u64::try_from(part).unwrap_or(u64::MAX)
         };
-        Self([gpus, part(mcpu), part(memory), part(storage), steps])
+        Self([mgpu, part(mcpu), part(memory), part(storage), steps])
     }
 
     /// The amounts of those resources of which some is missing.
@@ -130,15 +130,15 @@ impl HostResources {
 mod tests {
     use super::*;
 
-    fn units(gpu: u64, mcpu: u64) -> HostResources {
-        HostResources::from_amounts(&Amounts::new().with(GPU, gpu).with(MCPU, mcpu))
+    fn units(mgpu: u64, mcpu: u64) -> HostResources {
+        HostResources::from_amounts(&Amounts::new().with(MGPU, mgpu).with(MCPU, mcpu))
     }
 
     #[test]
     fn covering_and_shortage_are_two_sides_of_one_rule() {
         for (have, ask, short) in [
             (units(2, 1000), units(2, 1000), None),
-            (units(2, 1000), units(3, 2000), Some((GPU, 3, 2))),
+            (units(2, 1000), units(3, 2000), Some((MGPU, 3, 2))),
             (units(2, 1000), units(0, 1001), Some((MCPU, 1001, 1000))),
         ] {
             assert_eq!(have.first_shortage(ask), short);
@@ -149,6 +149,6 @@ mod tests {
     #[test]
     fn what_vanished_under_a_grant_leaves_nothing_rather_than_less() {
         assert_eq!(units(1, 500).less(units(2, 200)), units(0, 300));
-        assert_eq!(units(1, 500).plus(units(2, 200)).amounts().get(GPU), 3);
+        assert_eq!(units(1, 500).plus(units(2, 200)).amounts().get(MGPU), 3);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, ResourceKey, STEP_RUN};
+use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{NodeName, PoolName};
 
 use crate::model::pool::Pool;
@@ -136,7 +136,7 @@ impl RequestInPool<'_> {
         if !declared && (self.pool.hosts().is_empty() || allow_pending) {
             return None;
         }
-        let is_detected = key.as_str() == GPU && !self.pool.hosts().is_empty() && !allow_pending;
+        let is_detected = key.as_str() == MGPU && !self.pool.hosts().is_empty() && !allow_pending;
         let class = self.filter.class.filter(|_| is_detected);
         let of_class = class.map_or(u64::MAX, |class| self.pool.gpus_of_class(class));
         let capacity = self.pool.capacity(key.as_str());

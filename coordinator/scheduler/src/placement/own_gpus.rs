@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::MEMORY_MB;
+use sluice_common::amount::{MEMORY_MB, MGPU_A_GPU};
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::frozen::GpuUuids;
@@ -75,7 +75,7 @@ impl Scheduler {
         groups.into_values().collect()
     }
 
-    /// GPUs that frozen runs wait for and that a request for `wanted` GPUs of a host would get for lack of others.
+    /// GPUs that frozen runs wait for and that a request for `wanted` thousandths of a GPU of a host would get for lack of others.
     /// `None` if others are enough.
     pub(crate) fn awaited_gpus_to_grant(&self, node: &NodeName, wanted: u64) -> Option<GpuUuids> {
         let own_pool = self
@@ -91,8 +91,14 @@ impl Scheduler {
         let free = awaited.filter(|(gpu, _)| !taken.contains(gpu));
         let mut free: Vec<(bool, &String)> = free.map(|(gpu, promised)| (promised, gpu)).collect();
         free.sort_unstable();
-        let others = host.free().gpus().saturating_sub(free.len() as u64);
-        let given = usize::try_from(wanted.saturating_sub(others)).unwrap_or(usize::MAX);
+        let others = host.free().mgpu();
+        let others = others.saturating_sub(host.hardware.mgpu(free.iter().map(|(_, gpu)| *gpu)));
+        let each = host
+            .kinds()
+            .next()
+            .map_or(MGPU_A_GPU, |kind| kind.class.mgpu());
+        let given = wanted.saturating_sub(others).div_ceil(each);
+        let given = usize::try_from(given).unwrap_or(usize::MAX);
         let given = free.into_iter().take(given);
         let given: GpuUuids = given.map(|(_, gpu)| gpu.clone()).collect();
         (!given.is_empty()).then_some(given)
@@ -150,7 +156,7 @@ impl<'a> RequestInPool<'a> {
         covering.filter(move |(node, _)| self.may_run_on(node))
     }
 
-    /// Number of the request's own GPUs that are held by others, reserved for others or unfit. Runs for which
+    /// Thousandths of the request's own GPUs that are held by others, reserved for others or unfit. Runs for which
     /// `is_gone` holds count as released.
     pub(crate) fn own_gpus_taken(
         &self,
@@ -177,7 +183,7 @@ impl<'a> RequestInPool<'a> {
         taken.extend(reservations.gpus.get(node).into_iter().flatten());
         taken.extend(host.into_iter().flat_map(|host| &host.unfit_gpus));
         let taken = resumes.gpus.iter().filter(|gpu| taken.contains(gpu));
-        promised.max(taken.count() as u64)
+        promised.max(host.map_or(0, |host| host.hardware.mgpu(taken)))
     }
 
     /// Whether the free ones of the request's own GPUs are reserved for others by number. Those may need them before
@@ -192,7 +198,7 @@ impl<'a> RequestInPool<'a> {
         };
         let promised = reservations
             .unavailable_on(node, host, HardwareFilter::ANY)
-            .gpus();
+            .mgpu();
         if promised == 0 {
             return false;
         }
@@ -200,10 +206,10 @@ impl<'a> RequestInPool<'a> {
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
         let own = resumes.gpus.iter().filter(|gpu| !held.contains(gpu));
         let own: GpuUuids = own.cloned().collect();
-        let left = host.free().gpus().saturating_sub(promised);
+        let left = host.free().mgpu().saturating_sub(promised);
         match host.is_mixed() {
             true => reservations.missing_gpus(node, host, &own, |_| false) > 0,
-            false => own.len() as u64 > left,
+            false => host.hardware.mgpu(own.iter()) > left,
         }
     }
 

@@ -45,7 +45,7 @@ type Main = (u64, u64);
 impl AwaitedResources {
     /// The resources by which hosts are ranked.
     fn main(self) -> Main {
-        (self.on_hosts.gpus(), self.on_hosts.mcpu())
+        (self.on_hosts.mgpu(), self.on_hosts.mcpu())
     }
 
     fn plus(self, other: Self) -> Self {

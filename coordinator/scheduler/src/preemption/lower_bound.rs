@@ -37,10 +37,10 @@ pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_
     let priorities = candidates.iter().map(|candidate| candidate.rank.priority);
     let held = candidates
         .iter()
-        .map(|it| (it.rank.work, it.run.each().gpus()));
+        .map(|it| (it.rank.work, it.run.each().mgpu()));
     LowerBound {
         highest_priority: priorities.min().filter(|_| !own),
-        work: least_work(held, missing.gpus()),
+        work: least_work(held, missing.mgpu()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decides whether preempting one run would help a request that is short of something.
 
-use sluice_common::amount::GPU;
+use sluice_common::amount::MGPU;
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::request::Run;
@@ -70,7 +70,7 @@ impl Shortage<'_> {
             let missing = missing.iter().filter(|(_, missing)| *missing > 0);
             missing
                 .map(|(key, _)| key)
-                .filter(move |key| *key != GPU || self.wants_gpus_of(run, node))
+                .filter(move |key| *key != MGPU || self.wants_gpus_of(run, node))
                 .filter(move |key| each.get(key) > 0)
                 .map(move |key| (Some(node), key))
         });

@@ -232,7 +232,7 @@ impl<'a> WhatIf<'a> {
             own_gpus: own_gpus.filter(|_| {
                 hosts
                     .iter()
-                    .all(|node| self.missing_count_on(node).gpus() == 0)
+                    .all(|node| self.missing_count_on(node).mgpu() == 0)
             }),
         }
     }
@@ -265,7 +265,7 @@ impl<'a> WhatIf<'a> {
         let counted = self.missing_count_on(node);
         let gone = |id: &AttemptId| self.removed.contains_key(id);
         let taken = self.in_pool.own_gpus_taken(node, &self.reservations, gone);
-        counted.with_gpus(counted.gpus().max(taken))
+        counted.with_mgpu(counted.mgpu().max(taken))
     }
 
     /// Missing resources by number, whichever GPUs are free.
@@ -426,7 +426,7 @@ impl Shortage<'_> {
     /// Number of GPUs that are missing on a host.
     pub(crate) fn gpus_on(&self, node: &NodeName) -> u64 {
         let mut hosts = self.on_hosts().filter(|(name, _)| *name == node);
-        hosts.next().map_or(0, |(_, missing)| missing.gpus())
+        hosts.next().map_or(0, |(_, missing)| missing.mgpu())
     }
 
     /// The declared resources of the pool that are short.

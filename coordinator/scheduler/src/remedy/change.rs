@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::mig::GpuClass;
 
 use crate::model::request::Request;
 use crate::model::resources::HostResources;
@@ -98,7 +99,9 @@ impl DryRun {
         let (mut policy, mut request) = (old_policy.clone(), old_request.clone());
         for change in changes {
             match change {
-                Change::FreeOnHost { node, key, more } => self.enlarge(node, key, *more),
+                Change::FreeOnHost { node, key, more } => {
+                    self.enlarge(node, key, *more, &request.class)
+                }
                 Change::FreeInPool { key, more } => self.change_terms(name, |terms| {
                     if let Some(declared) = terms.declared.get_mut(key) {
                         *declared = declared.saturating_add(*more);
@@ -124,12 +127,13 @@ impl DryRun {
         Some(())
     }
 
-    fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64) {
+    fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64, class: &GpuClass) {
         let more = HostResources::from_amounts(&Amounts::new().with(key, more));
         self.change_host(node, |host| {
             host.capacity = host.capacity.plus(more);
-            if let Some(gpus) = host.hardware.gpus.values_mut().next() {
-                *gpus += more.gpus();
+            let mut kinds = host.hardware.gpus.iter_mut();
+            if let Some((_, mgpu)) = kinds.find(|(kind, _)| kind.class == *class) {
+                *mgpu += more.mgpu();
             }
         });
     }

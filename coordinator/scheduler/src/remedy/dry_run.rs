@@ -231,7 +231,7 @@ impl DryRun {
             self.note_run(&resumes.attempt);
             return self.scheduler.thaw(&resumes.attempt, &backfill);
         }
-        let wanted = request.each.gpus();
+        let wanted = request.each.mgpu();
         let awaited = hosts.iter().filter_map(|node| {
             let gpus = self.scheduler.awaited_gpus_to_grant(node, wanted)?;
             Some((node.clone(), gpus))

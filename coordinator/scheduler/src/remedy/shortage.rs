@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{ResourceKey, STEP_RUN};
+use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN};
 use sluice_common::id::NodeName;
 
 use crate::model::request::Request;
@@ -154,7 +154,13 @@ impl<'a> RequestInPool<'a> {
                 };
                 in_pool.find_placement().is_some()
             };
-            let to = largest_fitting(asked.checked_div(hosts)?, fits)?;
+            // GPUs and slices are not divided.
+            let step = match key.as_str() {
+                MGPU => self.request.class.mgpu(),
+                _ => 1,
+            };
+            let most = asked.checked_div(hosts)? / step;
+            let to = largest_fitting(most, |units| fits(&(units * step)))? * step;
             let key = key.clone();
             Some(Change::ReduceRequest { key, to })
         })

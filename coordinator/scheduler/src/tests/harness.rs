@@ -17,7 +17,7 @@ use sluice_common::time::{Span, Time};
 
 use super::judge::{
     FreezePhase, GPU, Judge, JudgedAmounts, JudgedHost, JudgedPolicy, JudgedPool, JudgedRequest,
-    JudgedRun, KEYS, RuleViolation, STEP_RUN,
+    JudgedRun, KEYS, RuleViolation, STEP_RUN, scale,
 };
 use crate::HostResources;
 use crate::remedy::dry_run::DryRun;
@@ -54,14 +54,14 @@ pub(super) struct SchedulerHarness {
 pub(super) fn table(amounts: &[(usize, u64)]) -> ResourceTable {
     let amounts = amounts.iter();
     amounts
-        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), *n))
+        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), n * scale(*key)))
         .collect()
 }
 
 fn amounts(units: JudgedAmounts) -> Amounts {
-    let keys = KEYS.iter().zip(units).filter(|(_, n)| *n > 0);
-    keys.map(|(key, n)| (ResourceKey::new(*key).unwrap(), n))
-        .collect()
+    let amounts = units.into_iter().enumerate().filter(|(_, n)| *n > 0);
+    let amounts: Vec<_> = amounts.collect();
+    table(&amounts).into_iter().collect()
 }
 
 fn host_units(units: JudgedAmounts) -> HostResources {
@@ -372,19 +372,26 @@ impl SchedulerHarness {
         for change in changes {
             match change {
                 Change::FreeOnHost { node, key: k, more } => {
-                    hosts.get_mut(node).unwrap().has[key(k)] += more;
+                    hosts.get_mut(node).unwrap().has[key(k)] += more / scale(key(k));
                 }
                 Change::FreeInPool { key: k, more } => {
-                    *judged.declared.get_mut(&key(k.as_str())).unwrap() += more;
+                    *judged.declared.get_mut(&key(k.as_str())).unwrap() +=
+                        more / scale(key(k.as_str()));
                 }
                 Change::MakeSchedulable { node } => hosts.get_mut(node).unwrap().schedulable = true,
                 Change::RaiseLimit { key: k, to } => {
-                    policy.limit.insert(key(k.as_str()), *to);
+                    policy
+                        .limit
+                        .insert(key(k.as_str()), to / scale(key(k.as_str())));
                 }
                 Change::RaiseReserved { key: k, to } => {
-                    policy.reserved.insert(key(k.as_str()), *to);
+                    policy
+                        .reserved
+                        .insert(key(k.as_str()), to / scale(key(k.as_str())));
                 }
-                Change::ReduceRequest { key: k, to } => ask.each[key(k.as_str())] = *to,
+                Change::ReduceRequest { key: k, to } => {
+                    ask.each[key(k.as_str())] = to / scale(key(k.as_str()));
+                }
                 Change::MakePreemptible => ask.preemptible = true,
             }
         }

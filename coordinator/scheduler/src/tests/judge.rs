@@ -30,7 +30,7 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 
 use crate::{Decision, PlatformSet};
 
-pub(super) use amounts::{GPU, JudgedAmounts, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN};
+pub(super) use amounts::{GPU, JudgedAmounts, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, scale};
 pub(super) use frozen::{FreezePhase, FrozenRun};
 
 /// A broken rule.

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
+use sluice_common::amount::{MGPU, MGPU_A_GPU};
 use sluice_common::id::StepId;
 
 use super::harness::SchedulerHarness;
@@ -64,10 +65,14 @@ fn starts(harness: &SchedulerHarness, step: &StepId, remedy: &Remedy, changes: &
 /// The same change, smaller by one.
 fn by_one_less(change: &Change) -> Option<Change> {
     let mut less = change.clone();
+    let one = |key: &str| if key == MGPU { MGPU_A_GPU } else { 1 };
     match &mut less {
-        Change::FreeOnHost { more, .. } | Change::FreeInPool { more, .. } => *more -= 1,
-        Change::RaiseLimit { to, .. } | Change::RaiseReserved { to, .. } => *to -= 1,
-        Change::ReduceRequest { to, .. } => *to += 1,
+        Change::FreeOnHost { key, more, .. } => *more -= one(key),
+        Change::FreeInPool { key, more, .. } => *more -= one(key.as_str()),
+        Change::RaiseLimit { key, to } | Change::RaiseReserved { key, to } => {
+            *to -= one(key.as_str());
+        }
+        Change::ReduceRequest { key, to } => *to += one(key.as_str()),
         Change::MakeSchedulable { .. } | Change::MakePreemptible => return None,
     }
     Some(less)

@@ -1,6 +1,6 @@
 //! Metrics of amounts of resources, each in its base unit.
 
-use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 
 use super::PoolSnapshot;
 use super::page::{MetricsPage, Sample};
@@ -23,7 +23,10 @@ pub(super) fn of_pools(
         let labels = |key| [("pool", pool.name.as_str()), ("key", key)];
         let keys = amounts(pool).iter();
         let keys = keys.filter(|(key, _)| KEYS_WITH_UNITS.iter().all(|it| it.0 != key.as_str()));
-        keys.map(move |(key, amount)| Sample::new(&labels(key.as_str()), amount))
+        keys.map(move |(key, amount)| match key.as_str() {
+            MGPU => Sample::new(&labels("gpu"), amount as f64 / 1000.0),
+            key => Sample::new(&labels(key), amount),
+        })
     });
     page.family(
         &format!("sluice_pool_{name}"),

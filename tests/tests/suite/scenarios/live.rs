@@ -67,7 +67,7 @@ fn hosts(case: &Case) -> Vec<NodePut> {
             NodePut {
                 name: pool.name.as_str().parse().unwrap(),
                 pool: pool.name.clone(),
-                gpus: of("gpu").unwrap_or(0),
+                gpus: of("mgpu").unwrap_or(0) / 1000,
                 gpu_model: None,
                 mcpu: of("mcpu"),
                 memory_mb: of("memory_mb"),
@@ -410,7 +410,7 @@ fn resources(submit: &SubmitEvent) -> Value {
     let mut custom = BTreeMap::new();
     for (key, amount) in &submit.resources {
         match key.as_str() {
-            "gpu" => settings["gpu_count"] = (*amount).into(),
+            "mgpu" => settings["gpu_count"] = (*amount / 1000).into(),
             "mcpu" => {
                 let cores = u32::try_from(*amount).expect("no host has millions of cores");
                 settings["cpu_count"] = (f64::from(cores) / 1000.0).into();

@@ -14,7 +14,7 @@ use coordinator_core::{
     RecoveryCause, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey,
     check_record,
 };
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STEP_RUN};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN};
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
@@ -248,7 +248,7 @@ fn terms() -> Vec<TermsChange> {
             subject: Subject::new(subject).unwrap(),
             policy: PolicySpec {
                 priority,
-                reserved: [(ResourceKey::new(GPU).unwrap(), reserved)].into(),
+                reserved: [(ResourceKey::new(MGPU).unwrap(), reserved * 1000)].into(),
                 ..PolicySpec::default()
             },
         })
@@ -282,7 +282,7 @@ fn spec(number: u64) -> StepSpec {
     spec.resources = ResourceSettings::default();
     spec.request = Amounts::new()
         .with(MCPU, 500 * (1 + number % 3))
-        .with(GPU, gpus)
+        .with_gpus(gpus)
         .with(MEMORY_MB, 1000 * (1 + number % 5))
         .with(STEP_RUN, 1);
     spec.nodes = if number % 8 == 1 { 2 } else { 1 };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
@@ -254,7 +254,7 @@ fn host_of(pool: &PoolName) -> NodeName {
 fn whole(declared: &ResourceTable) -> HostSize {
     let of = |key: &str| declared.get(key).copied();
     HostSize {
-        gpus: of(GPU).unwrap_or(0),
+        gpus: of(MGPU).unwrap_or(0) / MGPU_A_GPU,
         mcpu: of(MCPU),
         memory_mb: of(MEMORY_MB),
         storage_mb: of(STORAGE_MB),

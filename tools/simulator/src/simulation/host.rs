@@ -1,6 +1,6 @@
 //! Simulated hosts: their size and platform.
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::PoolName;
 use sluice_common::platform;
 use sluice_scheduler::{Hardware, HostResources};
@@ -32,7 +32,7 @@ impl HostSize {
     fn units(self) -> HostResources {
         let or_unlimited = |amount: Option<u64>| amount.unwrap_or(UNLIMITED);
         let amounts = Amounts::new()
-            .with(GPU, self.gpus)
+            .with_gpus(self.gpus)
             .with(MCPU, or_unlimited(self.mcpu))
             .with(MEMORY_MB, or_unlimited(self.memory_mb))
             .with(STORAGE_MB, or_unlimited(self.storage_mb));

@@ -220,7 +220,11 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
 #[test]
 fn what_is_inside_a_reserved_share_is_told_so() {
     let mut cluster = TestRun::new(PoolSpec::default());
-    let reserved = [(sluice_common::amount::ResourceKey::new("gpu").unwrap(), 1)].into();
+    let reserved = [(
+        sluice_common::amount::ResourceKey::new("mgpu").unwrap(),
+        1000,
+    )]
+    .into();
     let policy = PolicySpec {
         reserved,
         ..PolicySpec::default()
@@ -235,8 +239,8 @@ fn one_share_is_promised_once() {
     let mut cluster = TestRun::new(PoolSpec::default());
     let reserved = |gpus: u64| PolicySpec {
         reserved: [(
-            sluice_common::amount::ResourceKey::new("gpu").unwrap(),
-            gpus,
+            sluice_common::amount::ResourceKey::new("mgpu").unwrap(),
+            gpus * 1000,
         )]
         .into(),
         ..PolicySpec::default()

@@ -59,13 +59,13 @@ impl Pool {
         let is_of = |kind: &GpuKind| {
             platforms.is_empty() || platforms.iter().any(|it| kind.platforms.contains(it))
         };
-        for (kind, gpus) in kinds.filter(|(kind, gpus)| **gpus > 0 && is_of(kind)) {
-            *found.entry(&kind.class).or_default() += gpus;
+        for (kind, mgpu) in kinds.filter(|(kind, mgpu)| **mgpu > 0 && is_of(kind)) {
+            *found.entry(&kind.class).or_default() += mgpu / kind.class.mgpu();
         }
         found
     }
 
-    /// Amount of GPUs of a class on its hosts.
+    /// Thousandths of a GPU of a class on its hosts.
     pub(crate) fn gpus_of_class(&self, class: &GpuClass) -> u64 {
         let of_class = HardwareFilter {
             class: Some(class),
@@ -168,7 +168,7 @@ impl Pool {
         let there = self.of_class(self.class_for(request));
         let there = there.filter(|there| request.hosts > 1 && there.platforms().len() > 1);
         there.map_or(Vec::from([None]), |there| {
-            in_order(there, request.each.gpus() == 0)
+            in_order(there, request.each.mgpu() == 0)
         })
     }
 }

@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
         let large = hosts.filter(|(node, _)| in_pool.could_hold(core::slice::from_ref(*node)));
         large.map(|(node, free)| {
             let missing = in_pool.request.each.less(free);
-            (node, (missing.gpus(), missing.mcpu()))
+            (node, (missing.mgpu(), missing.mcpu()))
         })
     }
 
@@ -244,7 +244,7 @@ fn smallest_set<'a>(
         .filter(|n| (1..=EXACT_GPUS).contains(n))?;
     let held = runs
         .iter()
-        .map(|(id, run)| in_pool.released_for(node, id, run.each()).gpus());
+        .map(|(id, run)| in_pool.released_for(node, id, run.each()).mgpu());
     let held: Vec<usize> = held
         .map(|gpus| usize::try_from(gpus).unwrap_or(usize::MAX))
         .collect();

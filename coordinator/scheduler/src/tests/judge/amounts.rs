@@ -1,8 +1,10 @@
-//! Amounts by key, as plain numbers.
+//! Amounts by key, as plain numbers. Of GPUs these tests count whole ones, the scheduler thousandths.
+
+use sluice_common::amount::MGPU_A_GPU;
 
 /// The keys of these tests; the first four are reported by hosts.
 pub(in crate::tests) const KEYS: [&str; 7] = [
-    "gpu",
+    "mgpu",
     "mcpu",
     "memory_mb",
     "storage_mb",
@@ -16,6 +18,11 @@ pub(in crate::tests) const MEM: usize = 2;
 pub(in crate::tests) const STEP_RUN: usize = 4;
 pub(in crate::tests) const LIC: usize = 5;
 pub(in crate::tests) const SLOTS: usize = 6;
+
+/// What the scheduler counts for one of a key.
+pub(in crate::tests) const fn scale(key: usize) -> u64 {
+    if key == GPU { MGPU_A_GPU } else { 1 }
+}
 
 /// Number of [`KEYS`] that hosts report.
 pub(super) const OF_HOSTS: usize = 4;
