@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat;
 use serde::{Deserialize, Serialize};
-use sluice_common::amount::{MemoryError, parse_memory};
+use sluice_common::amount::{MGPU_A_GPU, MemoryError, parse_memory};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
-use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::inventory::{Gpu, Inventory, MigInstance};
+use sluice_common::mig::MigProfile;
 use sluice_common::platform::slug;
 
 /// Pool of hosts that name none.
@@ -44,6 +45,9 @@ pub(crate) struct HostDocument {
     pub(crate) pool: Option<String>,
     /// Number of GPUs.
     pub(crate) gpus: u64,
+    /// Slices of further GPUs: their number by profile, such as `{3g.40gb: 2}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) mig: BTreeMap<MigProfile, u64>,
     /// GPU model, such as `H100` or NVML's name.
     pub(crate) gpu_model: Option<String>,
     /// Memory of each GPU, such as `80GiB`; the model's if absent.
@@ -78,13 +82,13 @@ impl HostDocument {
         let name = NodeName::new(self.name.as_str()).map_err(|e| of("name", &e))?;
         let pool = self.pool.as_deref().unwrap_or(POOL);
         let pool = PoolName::new(pool).map_err(|e| of("pool", &e))?;
-        if self.gpus > MAX_GPUS {
-            return Err(of(
-                "gpus",
-                &format!("{} is more than {MAX_GPUS}", self.gpus),
-            ));
+        let slices = self.mig.values().fold(0, |sum, n| n.saturating_add(sum));
+        for (field, count) in [("gpus", self.gpus), ("mig", slices)] {
+            if count > MAX_GPUS {
+                return Err(of(field, &format!("{count} is more than {MAX_GPUS}")));
+            }
         }
-        if self.gpus > 0 && self.gpu_model.is_none() {
+        if self.gpus + slices > 0 && self.gpu_model.is_none() {
             let way_out = "write which, such as `gpu_model: H100`";
             return Err(of("gpu_model", &way_out));
         }
@@ -144,15 +148,43 @@ impl HostDocument {
         let model = known.filter(|_| short).map_or(asked, |(_, name, _)| name);
         let of_model = known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB);
         let memory_bytes = bytes("gpu_memory", self.gpu_memory.as_deref(), of_model)?;
-        let gpus = (0..self.gpus).map(|index| Gpu {
+        let gpu = |index| Gpu {
             index: u32::try_from(index).unwrap_or(u32::MAX),
             uuid: uuid(&self.name, index),
             model: model.to_owned(),
             platform: platform.clone(),
             memory_bytes,
             ..Gpu::default()
-        });
-        Ok(gpus.collect())
+        };
+        let slices = self.slices(gpu);
+        Ok((0..self.gpus).map(gpu).chain(slices).collect())
+    }
+
+    /// Returns the slices of the GPUs behind the whole ones, as many GPUs as they fill.
+    fn slices(&self, gpu: impl Fn(u64) -> Gpu) -> Vec<Gpu> {
+        let mut slices = Vec::new();
+        let (mut next, mut left) = (self.gpus, 0);
+        let each = self.mig.iter();
+        let each = each.flat_map(|(profile, count)| (0..*count).map(move |_| profile));
+        for (number, profile) in each.enumerate() {
+            if left < profile.mgpu() {
+                (next, left) = (next + 1, MGPU_A_GPU);
+            }
+            left -= profile.mgpu();
+            let whole = gpu(next - 1);
+            let parent = whole.uuid.clone();
+            let digits = parent.trim_start_matches("GPU-");
+            slices.push(Gpu {
+                uuid: format!("MIG-{number}-{digits}"),
+                memory_bytes: whole.memory_bytes / MGPU_A_GPU * profile.mgpu(),
+                mig: Some(MigInstance {
+                    profile: profile.to_string(),
+                    parent,
+                }),
+                ..whole
+            });
+        }
+        slices
     }
 }
 
@@ -271,11 +303,35 @@ mod tests {
         .unwrap();
         let capacity = made[0].inventory.capacity();
         assert_eq!(
-            (capacity.get("gpu"), capacity.get("memory_mb")),
+            (capacity.get("mgpu"), capacity.get("memory_mb")),
             (0, WITHOUT_END_BYTES / 1_000_000)
         );
         assert!(capacity.get("mcpu").checked_mul(10_000).is_some());
         assert!(made[0].inventory.memory_bytes.checked_mul(10_000).is_some());
+    }
+
+    #[test]
+    fn slices_are_of_as_many_gpus_as_they_fill() {
+        let mut request = host("a", 1, "H100");
+        let profile = |text: &str| text.parse().unwrap();
+        request.mig = [(profile("3g.40gb"), 3), (profile("1g.10gb"), 2)].into();
+        let made = request.check().unwrap().inventory.gpus;
+        let found = made.iter().map(|gpu| {
+            let profile = gpu.mig.as_ref().map_or("", |mig| &mig.profile);
+            (gpu.index, profile)
+        });
+        let expected = [
+            (0, ""),
+            (1, "1g.10gb"),
+            (1, "1g.10gb"),
+            (1, "3g.40gb"),
+            (2, "3g.40gb"),
+            (2, "3g.40gb"),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert!(made[1].uuid.starts_with("MIG-") && made[1].uuid != made[2].uuid);
+        assert_eq!(made[3].whole(), made[1].whole());
+        assert_ne!(made[4].whole(), made[1].whole());
     }
 
     #[test]

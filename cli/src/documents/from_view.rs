@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::api::{
     BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView,
     ValidationView,
@@ -100,7 +100,7 @@ fn reject_capacity_edit(fields: &JsonFields) -> Result<(), String> {
     };
     let mut there = view.detected.clone();
     for (key, declared) in &view.declared {
-        let most = match [GPU, MCPU, MEMORY_MB, STORAGE_MB].contains(&key.as_str()) {
+        let most = match [MGPU, MCPU, MEMORY_MB, STORAGE_MB].contains(&key.as_str()) {
             true => view.detected.get(key.as_str()).min(*declared),
             false => *declared,
         };

@@ -1,6 +1,6 @@
 //! Formats amounts of resources: cores instead of thousandths, memory with a unit.
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STEP_RUN, STORAGE_MB};
 use sluice_common::quantity;
 pub(crate) use sluice_common::quantity::cores;
 use sluice_common::request::ResourceSettings;
@@ -11,6 +11,11 @@ const DIGITS: u32 = 1;
 /// Formats units of 10^6 bytes in powers of 1024, with one digit after the point.
 pub(crate) fn megabytes(mb: u64) -> String {
     quantity::megabytes(mb, DIGITS)
+}
+
+/// Formats `used/total` of thousandths of a GPU.
+pub(crate) fn gpus_of(used: u64, total: u64) -> String {
+    format!("{}/{}", cores(used), cores(total))
 }
 
 /// Formats `used/total` of units of 10^6 bytes, both in the unit of the total.
@@ -40,7 +45,7 @@ fn decimal(whole: u64, fraction: u64, digits: usize) -> String {
 
 /// Formats `gpu=2 cpu=1 memory=2GiB`, custom keys last; `-` if there are none.
 pub(crate) fn amounts(amounts: &Amounts) -> String {
-    let known = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+    let known = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
     let custom = amounts.iter().map(|(key, _)| key.as_str());
     let custom = custom.filter(|key| !known.contains(key) && *key != STEP_RUN);
     let words: Vec<String> = known
@@ -59,6 +64,7 @@ pub(crate) fn amounts(amounts: &Amounts) -> String {
 fn word(key: &str, amount: u64) -> String {
     match key {
         MCPU => format!("cpu={}", cores(amount)),
+        MGPU => format!("gpu={}", cores(amount)),
         MEMORY_MB => format!("memory={}", megabytes(amount)),
         STORAGE_MB => format!("storage={}", megabytes(amount)),
         _ => format!("{key}={amount}"),
@@ -69,7 +75,7 @@ fn word(key: &str, amount: u64) -> String {
 pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
     let unsaid = [
         (
-            GPU,
+            MGPU,
             resources.gpu_count.is_none() && resources.mig.is_none(),
         ),
         (MCPU, resources.cpu_count.is_none()),
@@ -133,7 +139,7 @@ mod tests {
     #[test]
     fn known_keys_come_first_and_the_run_itself_is_left_out() {
         let mut all = Amounts::new()
-            .with(GPU, 2)
+            .with_gpus(2)
             .with(MCPU, 1000)
             .with(MEMORY_MB, 2148)
             .with(STEP_RUN, 1);
@@ -152,7 +158,7 @@ mod tests {
         };
         assert_eq!(settings(&resources), "gpu=2 cpu=0.5 memory=2GiB");
         assert_eq!(settings(&ResourceSettings::default()), "-");
-        let request = Amounts::new().with(GPU, 2).with(STORAGE_MB, 1074);
+        let request = Amounts::new().with_gpus(2).with(STORAGE_MB, 1074);
         assert_eq!(
             asked(&resources, &request),
             "gpu=2 cpu=0.5 memory=2GiB storage=1GiB"

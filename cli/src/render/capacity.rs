@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STORAGE_MB};
 use sluice_common::api::{PlatformUse, PoolView};
 
 use super::table::{Cell, Column, Table};
@@ -10,7 +10,7 @@ use super::{amounts, or_dash, safe};
 use crate::out::Out;
 
 /// Keys that hosts report, in display order; declared ones follow.
-const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+const HOST_KEYS: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 const KEYS: &[Column] = &[
     Column::new("KEY", 4),
@@ -42,6 +42,7 @@ const PLATFORMS: &[Column] = &[
 pub(super) fn named(key: &str) -> String {
     match key {
         MCPU => "cpu".to_owned(),
+        MGPU => "gpu".to_owned(),
         MEMORY_MB => "memory".to_owned(),
         STORAGE_MB => "storage".to_owned(),
         other => safe(other),
@@ -51,7 +52,7 @@ pub(super) fn named(key: &str) -> String {
 /// Formats an amount in the display unit of its key.
 pub(super) fn much(key: &str, amount: u64) -> String {
     match key {
-        MCPU => amounts::cores(amount),
+        MCPU | MGPU => amounts::cores(amount),
         MEMORY_MB | STORAGE_MB => amounts::megabytes(amount),
         _ => amount.to_string(),
     }
@@ -152,15 +153,15 @@ mod tests {
     #[test]
     fn what_is_declared_caps_what_hosts_have_and_stands_beside_it() {
         let pool = PoolView {
-            detected: amounts(&[(GPU, 8), (MCPU, 8000)]),
-            declared: [(GPU, 4), ("lic", 3), ("step_run", 10)]
+            detected: amounts(&[(MGPU, 8000), (MCPU, 8000)]),
+            declared: [(MGPU, 4000), ("lic", 3), ("step_run", 10)]
                 .map(|(name, n)| (ResourceKey::new(name).unwrap(), n))
                 .into(),
-            used: amounts(&[(GPU, 3), (MCPU, 500), ("lic", 1)]),
-            free: amounts(&[(GPU, 1), (MCPU, 7500), ("lic", 2), ("step_run", 10)]),
-            in_share: amounts(&[(GPU, 2), ("lic", 1)]),
-            borrowed: amounts(&[(GPU, 1)]),
-            asked: amounts(&[(GPU, 6)]),
+            used: amounts(&[(MGPU, 3000), (MCPU, 500), ("lic", 1)]),
+            free: amounts(&[(MGPU, 1000), (MCPU, 7500), ("lic", 2), ("step_run", 10)]),
+            in_share: amounts(&[(MGPU, 2000), ("lic", 1)]),
+            borrowed: amounts(&[(MGPU, 1000)]),
+            asked: amounts(&[(MGPU, 6000)]),
             ..empty()
         };
         assert_eq!(

@@ -1,14 +1,14 @@
 //! Warns if declared and detected values differ: capacity of pools, labels of nodes, with the way out. Declared
 //! capacity of a pool caps what its hosts have; labels of admins override those of a config.
 
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, ResourceKey, STORAGE_MB};
 use sluice_common::api::{NodeView, PoolView};
 
 use super::capacity::{much, named};
 use super::safe;
 
 /// Keys that hosts report; others are only declared.
-const DETECTED: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+const DETECTED: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 /// Warns if a pool declares more than its hosts have, or less.
 pub(crate) fn of_pool(pool: &PoolView) -> Vec<String> {
@@ -76,11 +76,11 @@ mod tests {
     fn a_pool_says_where_it_declares_more_or_less_than_its_hosts_have() {
         let mut pool = pool(1, 1);
         let key = |name: &str| ResourceKey::new(name).unwrap();
-        pool.detected = [(key(GPU), 8), (key(MCPU), 8000), (key(MEMORY_MB), 1000)]
+        pool.detected = [(key(MGPU), 8000), (key(MCPU), 8000), (key(MEMORY_MB), 1000)]
             .into_iter()
             .collect();
         pool.declared = [
-            (key(GPU), 12),
+            (key(MGPU), 12_000),
             (key(MCPU), 4500),
             (key(MEMORY_MB), 1000),
             (key("licences"), 3),

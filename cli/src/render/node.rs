@@ -6,8 +6,9 @@ mod totals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
-use sluice_common::api::{CordonView, HostView, NodeView, StepView, UnfitGpuView};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB};
+use sluice_common::api::{CordonView, HostView, MigUse, NodeView, StepView, UnfitGpuView};
+use sluice_common::mig::MigProfile;
 use sluice_common::platform::CPU;
 use sluice_common::state::{NodeState, StepState};
 
@@ -75,7 +76,7 @@ impl Listed for NodeView {
 
 fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     let of = |key: &str| (node.used.get(key), node.capacity.get(key));
-    let ((gpus, all_gpus), (mcpu, all_mcpu)) = (of(GPU), of(MCPU));
+    let ((gpus, all_gpus), (mcpu, all_mcpu)) = (of(MGPU), of(MCPU));
     let (memory, all_memory) = of(MEMORY_MB);
     let (storage, all_storage) = of(STORAGE_MB);
     vec![
@@ -91,11 +92,26 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
-/// Formats used and total GPUs, and how many are unfit, such as `3/8,1 unfit`.
+/// Formats used and total GPUs, the slices of each profile, and how many are unfit, such as `3/6,1/2 3g.40gb,1 unfit`.
 fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
+    let sum = |number: fn(&MigUse) -> u64| {
+        let slices = node.slices.iter();
+        let mgpu = slices.map(|(name, slices)| MigProfile::detected(name).mgpu() * number(slices));
+        mgpu.sum::<u64>()
+    };
+    let used = used.saturating_sub(sum(|slices| slices.used));
+    let all = all.saturating_sub(sum(|slices| slices.count));
+    let is_shown = all > 0 || node.slices.is_empty();
+    let whole = is_shown.then(|| amounts::gpus_of(used, all));
+    let slices = node
+        .slices
+        .iter()
+        .map(|(profile, slices)| format!("{}/{} {}", slices.used, slices.count, safe(profile)));
+    let gpus: Vec<String> = whole.into_iter().chain(slices).collect();
+    let gpus = gpus.join(",");
     match node.unfit_gpus.len() {
-        0 => format!("{used}/{all}").into(),
-        unfit => Cell::toned(Tone::Pending, format!("{used}/{all},{unfit} unfit")),
+        0 => gpus.into(),
+        unfit => Cell::toned(Tone::Pending, format!("{gpus},{unfit} unfit")),
     }
 }
 
@@ -150,11 +166,14 @@ fn platform_of(host: &HostView) -> String {
     }
 }
 
-/// Formats its GPUs by platform, such as `8xh100`.
+/// Formats its GPUs by platform, such as `8xh100`, and slices by theirs, such as `2xh100-3g.40gb`.
 fn platforms(host: &HostView) -> String {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for gpu in &host.gpus {
-        *counts.entry(&gpu.platform).or_default() += 1;
+        let mig = gpu.mig.as_ref();
+        let of_slices = mig.map(|mig| format!("{}-{}", gpu.platform, mig.profile));
+        let platform = of_slices.unwrap_or_else(|| gpu.platform.clone());
+        *counts.entry(platform).or_default() += 1;
     }
     joined(counts.iter().map(|(platform, count)| {
         let platform = or_dash(Some(platform));
@@ -365,6 +384,22 @@ pub(crate) mod tests {
             "NAME   POOL     STATE  GPUS  CPU    MEMORY    STEPS  AGE\n\
              gpu-1  default  ready  1/1   0.5/8  0/7.6GiB  1      3m\n"
         );
+    }
+
+    #[test]
+    fn slices_are_counted_beside_whole_gpus() {
+        let mut node = node();
+        let slices = |count, used| MigUse { count, used };
+        node.slices.insert("3g.40gb".to_owned(), slices(2, 1));
+        node.capacity = Amounts::default().with(MGPU, 3856);
+        node.used = Amounts::default().with(MGPU, 2428);
+        let shown = |node: &NodeView| table(&[node.clone()], now(), Out::plain());
+        let found = shown(&node);
+        assert!(found.contains(" 2/3,1/2 3g.40gb "), "{found}");
+        node.capacity = Amounts::default().with(MGPU, 856);
+        node.used = Amounts::default().with(MGPU, 428);
+        let found = shown(&node);
+        assert!(found.contains(" 1/2 3g.40gb "), "{found}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sluice_common::amount::GPU;
+use sluice_common::amount::MGPU;
 use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
 use sluice_common::id::ValidationName;
 use sluice_common::platform::spec::HardwareSelector;
@@ -193,11 +193,11 @@ fn nodes_of(platform: &PlatformView, nodes: &[NodeView], out: Out) -> String {
         .iter()
         .filter(|node| platform.nodes.contains(&node.name));
     let row = |node: &NodeView| {
-        let (used, all) = (node.used.get(GPU), node.capacity.get(GPU));
+        let (used, all) = (node.used.get(MGPU), node.capacity.get(MGPU));
         vec![
             safe(&node.name).into(),
             super::node::state(node),
-            format!("{used}/{all}").into(),
+            amounts::gpus_of(used, all).into(),
             node.steps.len().to_string().into(),
         ]
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, GPU, ResourceKey};
+use sluice_common::amount::{Amounts, MGPU, ResourceKey};
 use sluice_common::api::PolicyView;
 
 use super::amounts;
@@ -43,7 +43,7 @@ impl Listed for PolicyView {
             self.spec.priority.to_string().into(),
             table(&self.spec.reserved).into(),
             table(&self.spec.limit).into(),
-            self.used.get(GPU).to_string().into(),
+            amounts::cores(self.used.get(MGPU)).into(),
             amounts::amounts(&self.borrowed).into(),
             self.running.to_string().into(),
             self.queued.to_string().into(),

@@ -1,7 +1,7 @@
 //! Renders pools as text.
 
 use jiff::Timestamp;
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 use sluice_common::pool_rules::PoolStatus;
 use sluice_common::quantity::figure;
@@ -41,14 +41,14 @@ impl Listed for PoolView {
     }
 
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
-        let (total, used) = (self.capacity.get(GPU), self.used.get(GPU));
+        let (total, used) = (self.capacity.get(MGPU), self.used.get(MGPU));
         let (tone, word) = status(self);
         vec![
             safe(&self.name).into(),
             Cell::toned(tone, word),
-            total.to_string().into(),
-            used.to_string().into(),
-            total.saturating_sub(used).to_string().into(),
+            amounts::cores(total).into(),
+            amounts::cores(used).into(),
+            amounts::cores(total.saturating_sub(used)).into(),
             nodes(self).into(),
             self.queued.to_string().into(),
             self.running.to_string().into(),
@@ -232,11 +232,11 @@ fn nodes_of(nodes: &[NodeView], out: Out) -> String {
         return String::new();
     }
     let row = |node: &NodeView| {
-        let (used, all) = (node.used.get(GPU), node.capacity.get(GPU));
+        let (used, all) = (node.used.get(MGPU), node.capacity.get(MGPU));
         vec![
             safe(&node.name).into(),
             super::node::state(node),
-            format!("{used}/{all}").into(),
+            amounts::gpus_of(used, all).into(),
             node.steps.len().to_string().into(),
             super::node::labels(&node.labels).into(),
         ]

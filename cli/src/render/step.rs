@@ -1,7 +1,7 @@
 //! Renders steps as text.
 
 use jiff::Timestamp;
-use sluice_common::amount::GPU;
+use sluice_common::amount::MGPU;
 use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
 use sluice_common::processors::CpuMode;
@@ -109,8 +109,8 @@ fn nodes(placements: &[PlacementView]) -> String {
 
 /// Returns the GPUs that it asks for, over all hosts.
 fn gpus(step: &StepView) -> String {
-    let each = step.request.get(GPU);
-    each.saturating_mul(u64::from(step.nodes)).to_string()
+    let each = step.request.get(MGPU);
+    amounts::cores(each.saturating_mul(u64::from(step.nodes)))
 }
 
 /// Formats how an attempt ended.

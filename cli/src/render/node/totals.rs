@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::api::NodeView;
 use sluice_common::state::NodeState;
 
@@ -17,14 +17,14 @@ pub(super) fn of(nodes: &[NodeView]) -> Option<Vec<(&'static str, Cell)>> {
     let ready = nodes.iter().filter(|node| node.state == NodeState::Ready);
     // A gang holds resources of several nodes and is one step.
     let steps: BTreeSet<&String> = nodes.iter().flat_map(|node| &node.steps).collect();
-    let (gpus, all_gpus) = both(nodes, GPU);
+    let (gpus, all_gpus) = both(nodes, MGPU);
     let (mcpu, all_mcpu) = both(nodes, MCPU);
     let (memory, all_memory) = both(nodes, MEMORY_MB);
     let (storage, all_storage) = both(nodes, STORAGE_MB);
     let cells = [
         ("NAME", format!("{} nodes", nodes.len())),
         ("STATE", format!("{} ready", ready.count())),
-        ("GPUS", format!("{gpus}/{all_gpus}")),
+        ("GPUS", amounts::gpus_of(gpus, all_gpus)),
         (
             "CPU",
             format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)),
