@@ -109,7 +109,7 @@ impl<'a> RequestInPool<'a> {
                 is_avoided: self.request.avoided_hosts.contains(node),
                 gpus_that_lose: self.gpus_that_lose(host, free),
                 room: match self.spreads() {
-                    true => HostRank::Spread(Reverse((free.gpus(), free.mcpu()))),
+                    true => HostRank::Spread(Reverse((free.mgpu(), free.mcpu()))),
                     false => HostRank::Pack(demand_profile.fragmentation_change(each, free)),
                 },
             };
