@@ -162,6 +162,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverClient) -> Inve
     inventory.driver = version.clone();
     inventory.cuda = cuda.clone();
     inventory.gpus = gpus.clone();
+    inventory.gpus_unknown = driver.gpus_unknown();
     notes.extend(said);
     notes.extend(&driver.silence());
     inventory.notes = notes.list();

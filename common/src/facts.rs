@@ -83,7 +83,9 @@ impl HostLabels<'_> {
         put(KERNEL, &self.inventory.kernel);
         put(DRIVER, self.inventory.driver.as_deref().unwrap_or_default());
         put(CUDA, self.inventory.cuda.as_deref().unwrap_or_default());
-        put(GPU_COUNT, &self.inventory.gpus.len().to_string());
+        if !self.inventory.gpus_unknown {
+            put(GPU_COUNT, &self.inventory.gpus.len().to_string());
+        }
         if let Some(gpu) = gpu {
             put(GPU_MODEL, &gpu.platform);
             put(GPU_PRODUCT, &gpu.model);
@@ -232,6 +234,12 @@ mod tests {
         let bare = with(&Inventory::default(), |host| host.facts_by_gpu());
         assert_eq!(bare[0][GPU_COUNT], "0");
         assert!(!bare[0].contains_key(GPU_MODEL) && !bare[0].contains_key(NVLINK));
+        let silent = Inventory {
+            gpus_unknown: true,
+            ..Inventory::default()
+        };
+        let silent = with(&silent, |host| host.facts_by_gpu());
+        assert!(!silent[0].contains_key(GPU_COUNT), "{silent:?}");
         for key in told[0].keys() {
             assert!(is_reserved(&LabelKey::new(key.as_str()).unwrap()));
         }

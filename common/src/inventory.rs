@@ -57,6 +57,9 @@ pub struct Inventory {
     /// Digests that distinguish this machine from one with a copy of its disk.
     #[serde(default)]
     pub machine: MachineIdentity,
+    /// Whether there may be GPUs that are not known yet, because the driver has not answered since the agent started.
+    #[serde(default)]
+    pub gpus_unknown: bool,
 }
 
 /// Identity of a machine. Contains only digests, so that the original values never leave the host.

@@ -47,6 +47,8 @@ codes! {
     WaitingForTurn = "waiting_for_turn",
     /// Queued: the pool has never had a node.
     PoolEmpty = "pool_empty",
+    /// Queued: the NVIDIA driver of a host has not answered yet, so its GPUs are not known.
+    GpusUnknown = "gpus_unknown",
     /// Queued: hosts that could hold the step are unreachable, lost, cordoned or drained.
     NoLiveHost = "no_live_host",
     /// Stopping: a part of the step on another host failed or was lost.

@@ -75,6 +75,11 @@ impl DriverClient {
         Some(&self.last).filter(|last| self.has_answered && !last.is_stale)
     }
 
+    /// Whether there may be GPUs that nobody knows yet: neither the driver nor an earlier agent has listed any.
+    pub(super) fn gpus_unknown(&self) -> bool {
+        self.last.gpus_unknown || (!self.has_answered && self.last.gpus.is_empty())
+    }
+
     /// Whether the driver has not answered for so long that its GPUs must not be granted.
     pub(super) fn is_silent_too_long(&self) -> bool {
         let limit = match self.has_answered {

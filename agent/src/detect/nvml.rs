@@ -54,6 +54,9 @@ pub(crate) struct DriverReport {
     pub(crate) notes: Notes,
     /// Whether the driver is gone, so that this is the report from before.
     pub(crate) is_stale: bool,
+    /// Whether there may be GPUs that the driver has never listed.
+    #[serde(default)]
+    pub(crate) gpus_unknown: bool,
 }
 
 /// The driver's library, kept open between scans, because opening it wakes the driver.
@@ -91,9 +94,9 @@ impl Driver {
                 self.nvml = lives.then_some(nvml);
                 report
             }
-            Err(note) => {
+            Err(absence) => {
                 self.facts = GpuFacts::default();
-                self.stale(note)
+                self.stale(absence)
             }
         };
         self.last = report.clone();
@@ -116,16 +119,17 @@ impl Driver {
     }
 
     /// The last report, for a driver that is gone.
-    fn stale(&self, why: String) -> DriverReport {
+    fn stale(&self, absence: DriverAbsence) -> DriverReport {
         let mut report = self.last.clone();
         report.is_stale = !report.gpus.is_empty();
+        report.gpus_unknown = report.gpus.is_empty() && absence.hides_gpus;
         report.readings.clear();
         report.notes = Notes::default();
-        report.notes.add(why);
+        report.notes.add(absence.why);
         report
     }
 
-    fn open(&mut self) -> Result<Nvml, String> {
+    fn open(&mut self) -> Result<Nvml, DriverAbsence> {
         match self.nvml.take() {
             Some(nvml) => Ok(nvml),
             None => open(self.library.as_deref()),
@@ -142,10 +146,12 @@ impl Driver {
                     "the driver is gone, so its last report is shown: {}",
                     words(&error)
                 );
-                return (self.stale(why), false);
+                let hides_gpus = hides_gpus(&error);
+                return (self.stale(DriverAbsence { why, hides_gpus }), false);
             }
             Err(error) => {
                 let mut last = self.last.clone();
+                last.gpus_unknown = last.gpus.is_empty();
                 last.notes.add(format!(
                     "the driver does not say how many GPUs there are ({}): those of the last report are shown",
                     words(&error)
@@ -255,13 +261,40 @@ fn warn_of_persistence(device: &Device<'_>, index: u32, notes: &mut Notes) {
     }
 }
 
-/// Opens the library; the error tells an admin what is missing.
-fn open(library: Option<&Path>) -> Result<Nvml, String> {
+/// Why there is no driver.
+struct DriverAbsence {
+    /// For admins: what is missing.
+    why: String,
+    /// Whether there may be GPUs all the same.
+    hides_gpus: bool,
+}
+
+/// Opens the library.
+fn open(library: Option<&Path>) -> Result<Nvml, DriverAbsence> {
     let path = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
-    Nvml::builder()
-        .lib_path(path)
-        .init()
-        .map_err(|error| absence(path, &error))
+    // The loader would wait for a writer of a FIFO for ever.
+    let is_odd = |path: &Path| path.metadata().is_ok_and(|found| !found.is_file());
+    if library.is_some_and(is_odd) {
+        let library = path.to_string_lossy();
+        return Err(DriverAbsence {
+            why: format!("no NVIDIA driver: {library} cannot be loaded (it is not a file)"),
+            hides_gpus: false,
+        });
+    }
+    let opened = Nvml::builder().lib_path(path).init();
+    opened.map_err(|error| DriverAbsence {
+        why: absence(path, &error),
+        hides_gpus: hides_gpus(&error),
+    })
+}
+
+/// Whether there may be GPUs, although the library does not start: not without a driver, and not for a user who may not
+/// use it.
+fn hides_gpus(error: &NvmlError) -> bool {
+    !matches!(
+        error,
+        NvmlError::LibloadingError(_) | NvmlError::DriverNotLoaded | NvmlError::NoPermission
+    )
 }
 
 fn absence(path: &OsStr, error: &NvmlError) -> String {

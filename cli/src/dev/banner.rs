@@ -5,6 +5,7 @@ use std::path::Path;
 use sluice_common::api::{GpuView, NodeView};
 
 use crate::out::{Out, Tone};
+use crate::render::host::GPUS_UNKNOWN;
 use crate::render::node::isolation;
 use crate::render::{amounts, safe, table::align};
 
@@ -92,6 +93,7 @@ fn this_machine(node: &NodeView) -> Vec<(&'static str, String)> {
         ("memory", amounts::bytes(inventory.memory_bytes)),
     ];
     match gpu_lines(&inventory.gpus) {
+        _ if inventory.gpus_unknown => rows.push(("gpus", GPUS_UNKNOWN.to_owned())),
         lines if lines.is_empty() => rows.push(("gpus", "none".to_owned())),
         lines => rows.extend(lines.into_iter().map(|line| ("gpus", line))),
     }

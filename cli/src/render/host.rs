@@ -10,6 +10,9 @@ use super::table::{Cell, Column};
 use super::{amounts, or_dash, safe};
 use crate::out::Out;
 
+/// In place of the GPUs of a host that does not know them yet.
+pub(crate) const GPUS_UNKNOWN: &str = "unknown: the NVIDIA driver has not answered yet";
+
 impl Listed for HostView {
     const KIND: &'static str = "host";
     const COLUMNS: &'static [Column] = &[];
@@ -213,7 +216,11 @@ pub(crate) fn gpus(host: &HostView, out: Out) -> String {
 pub(crate) fn describe(host: &HostView, out: Out) -> String {
     let mut text = Sections::default();
     facts(&mut text, host);
-    text.field("GPUs", host.gpus.len().to_string());
+    let count = match host.gpus_unknown {
+        true => GPUS_UNKNOWN.to_owned(),
+        false => host.gpus.len().to_string(),
+    };
+    text.field("GPUs", count);
     text.finish() + &gpus(host, out)
 }
 

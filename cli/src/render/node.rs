@@ -110,6 +110,7 @@ fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
     let gpus: Vec<String> = whole.into_iter().chain(slices).collect();
     let gpus = gpus.join(",");
     match node.unfit_gpus.len() {
+        _ if node.inventory.gpus_unknown => Cell::toned(Tone::Pending, "unknown".to_owned()),
         0 => gpus.into(),
         unfit => Cell::toned(Tone::Pending, format!("{gpus},{unfit} unfit")),
     }
@@ -160,14 +161,18 @@ pub(crate) fn standing(node: &NodeView, out: Out) -> String {
 
 /// Returns its platform: that of its GPUs, or the one of hosts without any.
 fn platform_of(host: &HostView) -> String {
-    match host.gpus.is_empty() {
-        true => CPU.to_owned(),
-        false => platforms(host),
+    match (host.gpus.is_empty(), host.gpus_unknown) {
+        (_, true) => "unknown".to_owned(),
+        (true, false) => CPU.to_owned(),
+        (false, false) => platforms(host),
     }
 }
 
 /// Formats its GPUs by platform, such as `8xh100`, and slices by theirs, such as `2xh100-3g.40gb`.
 fn platforms(host: &HostView) -> String {
+    if host.gpus_unknown {
+        return host::GPUS_UNKNOWN.to_owned();
+    }
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for gpu in &host.gpus {
         let mig = gpu.mig.as_ref();

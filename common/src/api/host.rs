@@ -42,6 +42,9 @@ pub struct HostView {
     pub cuda: Option<String>,
     /// Grantable GPUs and MIG instances.
     pub gpus: Vec<GpuView>,
+    /// Whether there may be GPUs that are not known yet, because the driver has not answered since the agent started.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub gpus_unknown: bool,
     /// Properties that could not be detected, with reasons.
     pub notes: Vec<String>,
     /// Resources reserved for the host itself; already subtracted from `cpus` and `memory_bytes`.
@@ -107,6 +110,7 @@ impl HostView {
                 .iter()
                 .map(|gpu| GpuView::of(gpu, readings))
                 .collect(),
+            gpus_unknown: inventory.gpus_unknown,
             notes: inventory.notes.clone(),
             reserve: inventory.reserve,
             reading: readings.map(|readings| readings.host),

@@ -101,6 +101,10 @@ pub(crate) fn wait_for(
     };
     match block {
         BlockReason::PoolEmpty => Wait::PoolEmpty { pool },
+        BlockReason::GpusUnknown { node } => Wait::GpusUnknown {
+            pool,
+            node: node.clone(),
+        },
         BlockReason::Infeasible(never) => Wait::Infeasible {
             why: never_in(ctx, name, request, never),
         },

@@ -74,6 +74,11 @@ pub enum Wait {
     PoolEmpty {
         pool: PoolName,
     },
+    /// The step asks for GPUs, and a host does not know its own yet.
+    GpusUnknown {
+        pool: PoolName,
+        node: NodeName,
+    },
     /// The step could never be granted with the current hosts and terms. It was accepted because it may wait for a
     /// larger host, or because hosts or terms were others then.
     Infeasible {
@@ -198,6 +203,7 @@ impl Wait {
             Wait::Unlisted { why } => why.code(),
             Wait::NoPolicy { .. } => ReasonCode::NoPolicy,
             Wait::PoolEmpty { .. } => ReasonCode::PoolEmpty,
+            Wait::GpusUnknown { .. } => ReasonCode::GpusUnknown,
             Wait::Infeasible { why } => why.code(),
             Wait::Release { .. } => ReasonCode::WaitingForRelease,
             Wait::Limit { .. } => ReasonCode::WaitingForLimit,

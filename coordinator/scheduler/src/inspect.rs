@@ -243,6 +243,7 @@ impl<'a> RequestInPool<'a> {
                 },
             },
             BlockReason::PoolEmpty
+            | BlockReason::GpusUnknown { .. }
             | BlockReason::Infeasible(_)
             | BlockReason::AwaitingRelease { .. }
             | BlockReason::NoSchedulableHost { .. }

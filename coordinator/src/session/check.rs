@@ -114,6 +114,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
         capabilities: _,
         reserve,
         machine,
+        gpus_unknown: _,
     } = inventory;
     line("the machine's id", &machine.id)?;
     most(

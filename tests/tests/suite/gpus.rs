@@ -209,6 +209,36 @@ fn this_machine_is_reported_with_why_it_has_no_gpu() {
 }
 
 #[test]
+fn a_library_that_cannot_be_one_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo.so");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    // The head of a library for a processor of 32 bits.
+    let narrow = folder.path().join("narrow.so");
+    let head = [
+        &b"\x7fELF\x01\x01\x01"[..],
+        &[0; 9],
+        &[3, 0, 3, 0],
+        &[0; 100],
+    ]
+    .concat();
+    fs::write(&narrow, head).unwrap();
+    for (library, why) in [(&fifo, "it is not a file"), (&narrow, "ELF")] {
+        let found = detect_with(library, &host("l40sx4.json"));
+        let notes = notes(&found);
+        assert!(
+            gpus(&found).is_empty() && found["gpus_unknown"].is_null(),
+            "{found}"
+        );
+        assert!(
+            notes.contains("cannot be loaded") && notes.contains(why),
+            "{notes}"
+        );
+    }
+}
+
+#[test]
 fn what_a_driver_refuses_costs_that_field_alone() {
     let refused = |errors: Value| changed("h100x8.json", |file| file["errors"] = errors);
     let all = serde_json::json!({
@@ -266,7 +296,7 @@ fn an_old_driver_is_asked_in_its_own_words() {
 #[test]
 fn a_driver_that_hangs_keeps_nobody_from_working() {
     let (_folder, path) = changed("l40sx4.json", |file| {
-        file["slow_ms"] = serde_json::json!({"nvmlDeviceGetCount_v2": 7_000});
+        file["slow_ms"] = serde_json::json!({"nvmlDeviceGetCount_v2": 20_000});
     });
     let dev = Dev::with(DevOptions {
         gpus: Some((library(), path.clone())),
@@ -280,14 +310,46 @@ fn a_driver_that_hangs_keeps_nobody_from_working() {
         "{}",
         node()
     );
+    // Its GPUs are not known, so no request for them is rejected.
+    assert_eq!(node()["inventory"]["gpus_unknown"], true);
+    let listed = dev.ok(&["get", "nodes"]);
+    assert!(listed.contains("unknown"), "{listed}");
+    dev.ok(&["submit", "--id", "all", "--gpus", "4", "--", "true"]);
+    let waits = dev.step_in("all", &["queued"]);
+    assert_eq!(waits["reason"]["code"], "gpus_unknown", "{waits}");
     assert_eq!(dev.ok(&["run", "--", "echo", "works"]), "works\n");
     let whole: Value = serde_json::from_slice(&fs::read(host("l40sx4.json")).unwrap()).unwrap();
     rewrite(&path, &whole);
-    sluice_tests::eventually("four GPUs and no note", || {
+    sluice_tests::eventually_within(Duration::from_secs(60), "four GPUs and no note", || {
         let node = node();
         let quiet = node["inventory"]["notes"] == Value::Array(vec![]);
         (node["capacity"]["gpu"] == 4 && quiet).then_some(())
     });
+    assert!(node()["inventory"]["gpus_unknown"].is_null(), "{}", node());
+    dev.step_in("all", &["succeeded"]);
+}
+
+#[test]
+fn a_host_without_a_driver_has_no_gpu_and_one_whose_driver_fails_may_have_some() {
+    let is_unknown = |found: &Value| found["gpus_unknown"] == true && gpus(found).is_empty();
+    let missing = Path::new("/nonexistent/libnvidia-ml.so.1");
+    assert!(!is_unknown(&detect_with(missing, missing)));
+    assert!(!is_unknown(&detect(missing)), "a driver that is not loaded");
+    assert!(!is_unknown(&detect(&host("none.json"))));
+    for (fault, error) in [
+        ("init", "LIB_RM_VERSION_MISMATCH"),
+        ("init", "UNKNOWN"),
+        ("gone", "UNKNOWN"),
+    ] {
+        let (_folder, path) = changed("l40sx4.json", |file| file[fault] = error.into());
+        let found = detect(&path);
+        assert!(is_unknown(&found), "{fault}: {error}: {found}");
+    }
+    let (_folder, path) = changed("l40sx4.json", |file| {
+        file["errors"] = serde_json::json!({"nvmlDeviceGetCount_v2": "TIMEOUT"});
+    });
+    let found = detect(&path);
+    assert!(is_unknown(&found), "{found}");
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
 /// Listens to the current GPUs until it is time to look for new ones, or one fails. Returns how long to wait before the
 /// next time.
 fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<Duration, String> {
-    let nvml = open(library)?;
+    let nvml = open(library).map_err(|absence| absence.why)?;
     let words = |error: NvmlError| error.to_string();
     let mut set = nvml.create_event_set().map_err(words)?;
     let wanted = EventTypes::CRITICAL_XID_ERROR;

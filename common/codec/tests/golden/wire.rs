@@ -170,6 +170,7 @@ fn inventory() -> Inventory {
             id: "m1".into(),
             addresses: BTreeSet::from(["a1".into()]),
         },
+        gpus_unknown: true,
     }
 }
 
@@ -208,6 +209,7 @@ const INVENTORY: &str = "
     0200000000000000 'm1'      # machine: id
       0100000000000000         # machine: addresses: one
         0200000000000000 'a1'
+    01                         # gpus_unknown
 ";
 
 #[test]

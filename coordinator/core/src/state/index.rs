@@ -358,6 +358,7 @@ impl Index {
             hardware: self.hardware(node).clone(),
             unfit: HostResources::default()
                 .with_mgpu(unfit.iter().map(|gpu| gpu.class().mgpu()).sum()),
+            gpus_unknown: node.inventory.gpus_unknown,
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             lost_by_run,
         };

@@ -10,7 +10,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::ToNode;
+use sluice_common::wire::{FromNode, ToNode};
 
 use super::harness::*;
 use crate::{Input, Refusal, ReplyId, Submitted};
@@ -123,6 +123,38 @@ fn a_pool_that_never_had_a_node_queues() {
         (harness.state("a"), harness.code("a")),
         (StepState::Queued, ReasonCode::PoolEmpty)
     );
+}
+
+#[test]
+fn a_request_for_gpus_waits_for_the_driver_of_a_host_that_does_not_know_its_own() {
+    let mut harness = Harness::new();
+    harness.hello(hello("small", 1, 4));
+    let mut silent = hello("silent", 0, 8);
+    silent.inventory.gpus_unknown = true;
+    harness.hello(silent);
+    harness.submit("many", spec(8, 1000)).unwrap();
+    let mut of_platform = spec(1, 1000);
+    of_platform.platforms = vec!["l40s".parse().unwrap()];
+    harness.submit("other", of_platform).unwrap();
+    for id in ["many", "other"] {
+        assert_eq!(
+            (harness.state(id), harness.code(id)),
+            (StepState::Queued, ReasonCode::GpusUnknown)
+        );
+        assert_eq!(harness.reason(id).detail["node"], Detail::from("silent"));
+    }
+    // What the host could not hold with any number of GPUs is known already.
+    harness.submit("vast", spec(8, 100_000)).unwrap();
+    assert_eq!(harness.state("vast"), StepState::Rejected);
+    // Other requests go on, there too.
+    harness.submit("one", spec(1, 1000)).unwrap();
+    harness.submit("plain", spec(0, 6000)).unwrap();
+    assert_eq!(harness.placed("one").0, "small");
+    assert_eq!(harness.placed("plain").0, "silent");
+    let answer = FromNode::Inventory(Box::new(inventory("silent", 8, 8)));
+    harness.say("silent", answer);
+    assert_eq!(harness.placed("many").0, "silent");
+    assert_eq!(harness.code("other"), ReasonCode::NoHostFits);
 }
 
 #[test]

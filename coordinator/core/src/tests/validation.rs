@@ -97,6 +97,22 @@ fn a_step_that_breaks_an_assertion_is_rejected_with_its_numbers() {
 }
 
 #[test]
+fn a_host_that_does_not_know_its_gpus_yet_fails_no_assertion() {
+    let asserted = [("gpu_count == node.gpu_count", "take all GPUs of a host")];
+    let mut harness = harness(&asserted, &[("n", 2, 64)]);
+    harness.submit("before", taking(4, "1GiB")).unwrap();
+    assert_eq!(harness.code("before"), ReasonCode::ValidationFailed);
+    let mut silent = hello("silent", 0, 8);
+    silent.inventory.gpus_unknown = true;
+    harness.hello(silent);
+    harness.submit("after", taking(4, "1GiB")).unwrap();
+    assert_eq!(
+        (harness.state("after"), harness.code("after")),
+        (StepState::Queued, ReasonCode::GpusUnknown)
+    );
+}
+
+#[test]
 fn one_host_must_keep_all_assertions_about_hosts_together() {
     let asserted = [
         ("memory <= 0.5 * node.memory", "take half of a host at most"),

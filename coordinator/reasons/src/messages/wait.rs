@@ -33,6 +33,9 @@ impl Wait {
             Wait::NoPolicy { subject } => of(lost_policy(subject)),
             Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
             Wait::PoolEmpty { pool } => in_pool(pool, pool_empty(pool)),
+            Wait::GpusUnknown { pool, node } => {
+                in_pool(pool, gpus_unknown(pool, node)).with("node", node.as_str())
+            }
             Wait::Infeasible { why } => {
                 let mut reason = why.to_reason();
                 reason
@@ -119,6 +122,13 @@ fn pool_empty(pool: &PoolName) -> String {
     format!(
         "pool `{pool}` has no host yet: have one join by `sluice token create --pool {pool}`, or move one by `sluice move \
          node NODE --pool {pool}`"
+    )
+}
+
+fn gpus_unknown(pool: &PoolName, node: &NodeName) -> String {
+    format!(
+        "the GPUs of `{node}` in pool `{pool}` are not known yet, because its NVIDIA driver has not answered: it waits \
+         for the answer; `sluice describe node {node}` says what the host sees"
     )
 }
 

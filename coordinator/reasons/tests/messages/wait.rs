@@ -83,7 +83,11 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
         Some(Wait::Unlisted { .. }) => vec![Wait::NoPolicy { subject: subject() }],
         Some(Wait::NoPolicy { .. }) => vec![Wait::Next { pool: pool() }],
         Some(Wait::Next { .. }) => vec![Wait::PoolEmpty { pool: pool() }],
-        Some(Wait::PoolEmpty { .. }) => vec![Wait::Infeasible {
+        Some(Wait::PoolEmpty { .. }) => vec![Wait::GpusUnknown {
+            pool: pool(),
+            node: name("gpu-1"),
+        }],
+        Some(Wait::GpusUnknown { .. }) => vec![Wait::Infeasible {
             why: Rejection::UnknownResource {
                 pool: pool(),
                 key: crate::key("licences"),

@@ -15,6 +15,8 @@ use crate::placement::request_in_pool::RequestInPool;
 pub enum BlockReason<'a> {
     /// The pool has no host.
     PoolEmpty,
+    /// The request asks for GPUs, and a host does not know its own yet.
+    GpusUnknown { node: &'a NodeName },
     /// The request could never be granted under the present terms.
     Infeasible(Infeasible),
     /// The request is nominated and its victims are stopping.
@@ -69,7 +71,12 @@ impl Scheduler {
             let runs = nomination.awaits.len();
             return Some(BlockReason::AwaitingRelease { runs });
         }
-        let infeasible = in_pool.infeasible_now(false).map(BlockReason::Infeasible);
+        let infeasible = in_pool.infeasible_now().map(|never| {
+            let awaited = in_pool.awaited_host();
+            awaited.map_or(BlockReason::Infeasible(never), |node| {
+                BlockReason::GpusUnknown { node }
+            })
+        });
         infeasible
             .or_else(|| in_pool.block_by_policy())
             .or_else(|| in_pool.block_by_resources())

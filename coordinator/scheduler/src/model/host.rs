@@ -199,6 +199,8 @@ pub(crate) struct Host {
     /// Runs that hold resources of the host.
     pub(crate) runs: BTreeSet<AttemptId>,
     pub(crate) hardware: Hardware,
+    /// Whether the host may have GPUs that it does not know yet.
+    pub(crate) gpus_unknown: bool,
     /// Fit GPUs that each run holds, by kind. Filled only if the host has several kinds.
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
@@ -208,6 +210,8 @@ pub(crate) struct Host {
 pub struct HostInventory {
     pub capacity: HostResources,
     pub hardware: Hardware,
+    /// Whether the host may have GPUs that it does not know yet.
+    pub gpus_unknown: bool,
     /// The part of the capacity that cannot be granted.
     pub unfit: HostResources,
     /// The GPUs in `unfit`.
@@ -240,6 +244,7 @@ impl Host {
         self.lost = lost_by_run.fold(HostResources::default(), |sum, units| sum.plus(*units));
         self.capacity = inventory.capacity;
         self.hardware = inventory.hardware;
+        self.gpus_unknown = inventory.gpus_unknown;
         self.unfit = inventory.unfit;
         self.unfit_gpus = inventory.unfit_gpus;
         self.lost_by_run = inventory.lost_by_run;

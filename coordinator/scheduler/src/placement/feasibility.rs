@@ -89,57 +89,100 @@ impl Scheduler {
     }
 }
 
-impl RequestInPool<'_> {
+/// What a request may wait for.
+#[derive(Clone, Copy)]
+struct Awaited {
+    /// Other hosts than the present ones.
+    hosts: bool,
+    /// GPUs of present hosts that do not know them yet.
+    gpus: bool,
+}
+
+impl<'a> RequestInPool<'a> {
     /// The first rule by which the request could never be granted here. Present hosts do not matter to a request that
     /// waits for the first host of a platform.
     pub(crate) fn infeasible(&self, allow_pending: bool) -> Option<Infeasible> {
-        self.infeasible_now(allow_pending || self.pool.awaits_platform(self.request))
+        self.infeasible_unless(Awaited {
+            hosts: allow_pending || self.pool.awaits_platform(self.request),
+            gpus: true,
+        })
     }
 
-    /// The same check without regard to awaited platforms.
-    pub(crate) fn infeasible_now(&self, allow_pending: bool) -> Option<Infeasible> {
+    /// The same check by what the hosts have now.
+    pub(crate) fn infeasible_now(&self) -> Option<Infeasible> {
+        self.infeasible_unless(Awaited {
+            hosts: false,
+            gpus: false,
+        })
+    }
+
+    /// A host that does not know its GPUs yet, if the request cannot be granted without them.
+    pub(crate) fn awaited_host(&self) -> Option<&'a NodeName> {
+        let with_them = Awaited {
+            hosts: false,
+            gpus: true,
+        };
+        let is_awaited = self.infeasible_unless(with_them).is_none();
+        self.hosts_with_unknown_gpus().next().filter(|_| is_awaited)
+    }
+
+    fn infeasible_unless(&self, awaited: Awaited) -> Option<Infeasible> {
         let keys = || self.request.demand.iter();
         let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
         if let Some((key, _)) = unknown {
             return Some(Infeasible::UnknownResource { key: key.clone() });
         }
-        if self.lacks_class(allow_pending) {
+        if self.lacks_class(awaited) {
             return Some(Infeasible::NoHostFits { hosts: 0 });
         }
-        let over_capacity =
-            keys().find_map(|(key, asked)| self.over_capacity(key, asked, allow_pending));
+        let over_capacity = keys().find_map(|(key, asked)| self.over_capacity(key, asked, awaited));
         let policy = || keys().find_map(|(key, asked)| self.against_policy(key, asked));
         over_capacity
             .or_else(policy)
-            .or_else(|| self.too_few_hosts(allow_pending))
+            .or_else(|| self.too_few_hosts(awaited))
     }
 
     fn is_known(&self, key: &str) -> bool {
         HOST_KEYS.contains(&key) || key == STEP_RUN || self.pool.declared(key).is_some()
     }
 
+    /// Hosts that would hold the request if they have enough GPUs, and that do not know their GPUs yet.
+    fn hosts_with_unknown_gpus(&self) -> impl Iterator<Item = &'a NodeName> + use<'a> {
+        let each = self.request.each;
+        let hosts = self.pool.hosts().iter();
+        let unknown = hosts.filter(move |(_, host)| {
+            let with_gpus = host.capacity.with_mgpu(each.mgpu());
+            each.mgpu() > 0 && host.gpus_unknown && with_gpus.cover(each)
+        });
+        unknown.map(|(node, _)| node)
+    }
+
+    /// Whether there may be more GPUs than the hosts report.
+    fn awaits_gpus(&self, awaited: Awaited) -> bool {
+        let is_unknown = || self.hosts_with_unknown_gpus().next().is_some();
+        self.pool.hosts().is_empty() || awaited.hosts || (awaited.gpus && is_unknown())
+    }
+
     /// Whether the pool has no GPU of the class that the request asks for.
-    fn lacks_class(&self, allow_pending: bool) -> bool {
-        let is_checked = !self.pool.hosts().is_empty() && !allow_pending;
-        let class = self.filter.class.filter(|_| is_checked);
+    fn lacks_class(&self, awaited: Awaited) -> bool {
+        let class = self.filter.class.filter(|_| !self.awaits_gpus(awaited));
         class.is_some_and(|class| !self.pool.has_class(class))
     }
 
-    /// Reported capacity may grow with the next host, so a request with `allow_pending` is not checked against it.
-    fn over_capacity(
-        &self,
-        key: &ResourceKey,
-        asked: u64,
-        allow_pending: bool,
-    ) -> Option<Infeasible> {
-        let declared = self.pool.declared(key.as_str()).is_some();
-        if !declared && (self.pool.hosts().is_empty() || allow_pending) {
+    /// Reported capacity may grow with the next host, so a request that may wait for one is not checked against it.
+    fn over_capacity(&self, key: &ResourceKey, asked: u64, awaited: Awaited) -> Option<Infeasible> {
+        let declared = self.pool.declared(key.as_str());
+        if declared.is_none() && (self.pool.hosts().is_empty() || awaited.hosts) {
             return None;
         }
-        let is_detected = key.as_str() == MGPU && !self.pool.hosts().is_empty() && !allow_pending;
-        let class = self.filter.class.filter(|_| is_detected);
+        let is_gpu = key.as_str() == MGPU;
+        let may_grow = is_gpu && self.awaits_gpus(awaited);
+        let class = self.filter.class.filter(|_| is_gpu && !may_grow);
         let of_class = class.map_or(u64::MAX, |class| self.pool.gpus_of_class(class));
-        let capacity = self.pool.capacity(key.as_str());
+        let capacity = match may_grow {
+            true => declared,
+            false => self.pool.capacity(key.as_str()),
+        };
         let capacity = capacity.map(|capacity| capacity.min(of_class));
         let capacity = capacity.filter(|capacity| asked > *capacity)?;
         let key = key.clone();
@@ -169,8 +212,8 @@ impl RequestInPool<'_> {
         })
     }
 
-    fn too_few_hosts(&self, allow_pending: bool) -> Option<Infeasible> {
-        if self.pool.hosts().is_empty() || allow_pending || self.request.resumes.is_some() {
+    fn too_few_hosts(&self, awaited: Awaited) -> Option<Infeasible> {
+        if self.pool.hosts().is_empty() || awaited.hosts || self.request.resumes.is_some() {
             return None;
         }
         let wanted = self.request.hosts as usize;
@@ -179,7 +222,11 @@ impl RequestInPool<'_> {
             large.take(wanted).count()
         };
         let hosts = self.each_platform().map(large).max().unwrap_or(0);
-        if hosts >= wanted {
+        let unknown = match awaited.gpus {
+            true => self.hosts_with_unknown_gpus().take(wanted).count(),
+            false => 0,
+        };
+        if hosts + unknown >= wanted {
             return None;
         }
         let excess = self.each_platform().find_map(|it| it.over_entitlement());

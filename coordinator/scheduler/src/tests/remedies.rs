@@ -21,6 +21,7 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
     let asked = |key: &str| request.demand.get(key);
     match block {
         BlockReason::PoolEmpty => pool.hosts().is_empty(),
+        BlockReason::GpusUnknown { node } => pool.hosts()[*node].gpus_unknown,
         BlockReason::Infeasible(infeasible) => {
             before.infeasible(false).as_ref() == Some(infeasible)
         }
