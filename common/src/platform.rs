@@ -74,10 +74,13 @@ pub fn of_slice(whole: &PlatformName, profile: &str) -> PlatformName {
 }
 
 /// Words of a model name that are ignored.
-const VENDOR: [&str; 3] = ["nvidia", "tesla", "geforce"];
+const VENDOR: [&str; 4] = ["nvidia", "tesla", "geforce", "grid"];
 
 /// Derives the platform of a GPU model as NVML names it: `NVIDIA A100-SXM4-80GB` is `a100`, `NVIDIA H100 80GB HBM3` is
 /// `h100`, `NVIDIA L40S` is `l40s`, `NVIDIA GeForce RTX 4090` is `rtx-4090`, `Quadro RTX 6000` is `quadro-rtx-6000`.
+///
+/// A slice of a GPU that a hypervisor offers is a platform of its own, with the profile that NVIDIA's vGPU software names:
+/// `GRID A100-10C` is `a100-10c`.
 ///
 /// If the first word after the vendor is letters followed by digits (`A100-SXM4-80GB`, `H200`, `GB200`), the model is a
 /// data centre product and that word up to its first `-` is the platform. Otherwise all words count except memory
@@ -87,6 +90,9 @@ pub fn slug(model: &str) -> String {
     let mut words = words
         .filter(|word| !VENDOR.contains(&word.as_str()))
         .peekable();
+    if let Some(word) = words.peek().filter(|word| has_vgpu_profile(word)) {
+        return tidy(word);
+    }
     let product = words.peek().and_then(|word| word.split('-').next());
     if let Some(product) = product.filter(|product| is_product(product)) {
         return tidy(product);
@@ -94,6 +100,29 @@ pub fn slug(model: &str) -> String {
     let telling = words.filter(|word| !is_memory(word));
     let name = telling.fold(String::new(), |name, word| name + "-" + &word);
     tidy(&name)
+}
+
+/// Derives the platform of a GPU of which the driver tells that it is a slice, whatever its model is called.
+pub fn vgpu_slug(model: &str) -> String {
+    let is_told = model
+        .split_whitespace()
+        .any(|word| has_vgpu_profile(&word.to_ascii_lowercase()));
+    match is_told {
+        true => slug(model),
+        false => tidy(&(String::from("vgpu-") + &slug(model))),
+    }
+}
+
+/// Matches names with a profile of vGPU software: memory in GB, after the number of MIG slices if there are any, and the
+/// series, as in `a100-10c`, `a100-1-5c` and `rtx6000-ada-12q`.
+fn has_vgpu_profile(word: &str) -> bool {
+    let Some((_, profile)) = word.rsplit_once('-') else {
+        return false;
+    };
+    let gigabytes = profile.trim_end_matches(['a', 'b', 'c', 'q']);
+    gigabytes.len() + 1 == profile.len()
+        && !gigabytes.is_empty()
+        && gigabytes.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Matches letters, digits and at most two letters: `a100`, `h200`, `l40s`, `t4`, `gb200`, `v100`.
@@ -153,10 +182,28 @@ mod tests {
             ("NVIDIA TITAN V", "titan-v"),
             ("NVIDIA Rubin CPX 128GB", "rubin-cpx"),
             ("H100", "h100"),
+            ("GRID A100-10C", "a100-10c"),
+            ("NVIDIA A100-10C", "a100-10c"),
+            ("NVIDIA A100-1-5C", "a100-1-5c"),
+            ("NVIDIA L40S-48Q", "l40s-48q"),
+            ("NVIDIA H100XM-80C", "h100xm-80c"),
+            ("NVIDIA RTX6000-Ada-12Q", "rtx6000-ada-12q"),
+            ("GRID K1", "k1"),
             ("  \u{1b}[2J  ", "2j"),
             ("", ""),
         ] {
             assert_eq!(slug(model), platform, "{model}");
+        }
+    }
+
+    #[test]
+    fn a_slice_is_never_taken_for_the_whole_gpu() {
+        for (model, platform) in [
+            ("NVIDIA A100-10C", "a100-10c"),
+            ("NVIDIA A100-SXM4-80GB", "vgpu-a100"),
+            ("", "vgpu"),
+        ] {
+            assert_eq!(vgpu_slug(model), platform, "{model}");
         }
     }
 
