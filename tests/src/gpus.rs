@@ -23,11 +23,12 @@ pub fn host_of_l40s(folder: &Path, gpus: usize, hold: &Value) -> Value {
 }
 
 /// Functions that drivers before 510 lack.
-const NEWER: [&str; 13] = [
+const NEWER: [&str; 15] = [
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetCurrentClocksEventReasons",
     "nvmlDeviceGetGpuFabricInfo",
     "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
     "nvmlDeviceGetMPSComputeRunningProcesses_v3",
     "nvmlDeviceGetMemoryInfo_v2",
@@ -37,6 +38,7 @@ const NEWER: [&str; 13] = [
     "nvmlDeviceGetSupportedClocksEventReasons",
     "nvmlDeviceGetTemperatureV",
     "nvmlEventSetWait_v2",
+    "nvmlSystemGetConfComputeState",
 ];
 
 /// Makes the stand-in of a driver before 510 in `folder`: a copy in whose symbol table the newer functions have other

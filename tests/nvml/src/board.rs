@@ -45,7 +45,7 @@ exports! {
     gpu fn nvmlDeviceGetAccountingBufferSize([device] entries: OutPtr<c_uint>)
         |_device| entries.put(ACCOUNTING_ENTRIES);
     gpu fn nvmlDeviceGetVirtualizationMode([device] mode: OutPtr<nvml::nvmlGpuVirtualizationMode_t>)
-        |_device| mode.put(nvml::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE);
+        |device| mode.put(device.gpu().virtualization);
     gpu fn nvmlDeviceGetHostVgpuMode([device] _mode: OutPtr<nvml::nvmlHostVgpuMode_t>)
         |_device| Err(NOT_SUPPORTED);
     gpu fn nvmlDeviceGetDriverModel([device] _current: OutPtr<c_uint>, _pending: OutPtr<c_uint>)

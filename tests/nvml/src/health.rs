@@ -212,6 +212,19 @@ fn field(device: &Device, id: u32) -> Result<u64, Code> {
         id_of::NVML_FI_DEV_POWER_AVERAGE | id_of::NVML_FI_DEV_POWER_INSTANT => {
             Ok(u64::from(device.power_mw()))
         }
+        id_of::NVML_FI_DEV_MEMORY_TEMP => device.memory_temperature(),
+        id_of::NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL
+        | id_of::NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL
+        | id_of::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL
+        | id_of::NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL => {
+            device.model().nvlink.as_ref().ok_or(NOT_SUPPORTED)?;
+            match id {
+                id_of::NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL => {
+                    Ok(device.gpu().nvlink_errors)
+                }
+                _ => Ok(0),
+            }
+        }
         id_of::NVML_FI_DEV_POWER_CURRENT_LIMIT => Ok(u64::from(device.power_limit_mw())),
         _ => Err(NOT_SUPPORTED),
     }

@@ -32,6 +32,8 @@ pub(crate) struct Host {
     /// Logical processors of each NUMA node.
     #[serde(default = "cpus_per_node")]
     pub(crate) cpus_per_node: u16,
+    /// Whether confidential computing is on; absent if the host does not support it.
+    pub(crate) confidential_computing: Option<bool>,
     /// Error of initialisation.
     pub(crate) init: Option<ErrorName>,
     /// Error of every function, initialisation too: the driver was unloaded or replaced.
@@ -75,6 +77,8 @@ pub(crate) struct Gpu {
     pub(crate) utilization: Utilization,
     #[serde(default = "temperature_c")]
     pub(crate) temperature_c: u32,
+    /// Temperature of the memory; derived on models with HBM, else not supported if absent.
+    pub(crate) memory_temperature_c: Option<u32>,
     pub(crate) power_w: Option<u16>,
     pub(crate) power_limit_w: Option<u16>,
     #[serde(default)]
@@ -82,6 +86,9 @@ pub(crate) struct Gpu {
     #[serde(default)]
     pub(crate) remapped_rows: RemappedRows,
     pub(crate) retired_pages: Option<RetiredPages>,
+    /// Virtualization mode by NVML's number.
+    #[serde(default)]
+    pub(crate) virtualization: u32,
     /// Compute mode by NVML's number.
     #[serde(default)]
     pub(crate) compute_mode: u32,
@@ -98,6 +105,11 @@ pub(crate) struct Gpu {
     pub(crate) clock_reasons: u64,
     /// MIG devices. MIG is on if this is present, even if empty.
     pub(crate) mig: Option<Vec<MigInstance>>,
+    /// Whether MIG is on after the next reset; as now if absent.
+    pub(crate) mig_pending: Option<bool>,
+    /// Errors of all NVLinks together.
+    #[serde(default)]
+    pub(crate) nvlink_errors: u64,
     /// Links that are down.
     #[serde(default)]
     pub(crate) links_down: Vec<u32>,

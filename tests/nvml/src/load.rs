@@ -126,6 +126,15 @@ impl Device {
         }
     }
 
+    /// Cards with HBM have a sensor in it, which is a little warmer than the chip.
+    pub(crate) fn memory_temperature(&self) -> Result<u64, Code> {
+        let celsius = self.gpu().memory_temperature_c.or_else(|| {
+            let has_sensor = self.model().bus_width > 1024;
+            has_sensor.then(|| self.gpu().temperature_c.saturating_add(8))
+        });
+        celsius.map(u64::from).ok_or(NOT_SUPPORTED)
+    }
+
     fn is_idle(&self) -> bool {
         self.gpu().utilization.gpu == 0
     }

@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
 use crate::exports::exports;
-use crate::out::OutPtr;
+use crate::out::{OutPtr, chars};
 use crate::resolve::Device;
 use crate::{Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, NvmlResult};
 
@@ -19,8 +19,15 @@ exports! {
                 None => nvml::NVML_DEVICE_MIG_DISABLE,
             };
             current.put(mode)?;
-            pending.put(mode)
+            pending.put(device.gpu().mig_pending.map_or(mode, c_uint::from))
         };
+    gpu fn nvmlDeviceGetGpuInstanceProfileInfoV(
+        [device] profile: c_uint, info: OutPtr<nvml::nvmlGpuInstanceProfileInfo_v2_t>
+    ) |device| {
+        device.can_be_cut()?;
+        let version = info.expect_version(2)?;
+        info.put(profile_info(device, profile, version)?)
+    };
     gpu fn nvmlDeviceGetMaxMigDeviceCount([device] count: OutPtr<c_uint>)
         |device| count.put(device.model().mig.as_ref().map_or(0, |mig| mig.max_devices));
     gpu fn nvmlDeviceGetMigDeviceHandleByIndex([device] index: c_uint, mig_device: OutPtr<nvml::nvmlDevice_t>)
@@ -139,6 +146,47 @@ impl Device {
         )
     }
 }
+
+/// Returns a profile that the model offers.
+fn profile_info(
+    device: &Device,
+    number: c_uint,
+    version: c_uint,
+) -> Result<nvml::nvmlGpuInstanceProfileInfo_v2_t, Code> {
+    if number >= nvml::NVML_GPU_INSTANCE_PROFILE_COUNT {
+        return Err(INVALID_ARGUMENT);
+    }
+    let mut profiles = PROFILES.iter();
+    let (_, slices, eighths, count) = *profiles
+        .find(|(offered, ..)| *offered == number)
+        .ok_or(NOT_SUPPORTED)?;
+    let gigabytes = device.model().memory_mib.div_ceil(8192) * eighths;
+    Ok(nvml::nvmlGpuInstanceProfileInfo_v2_t {
+        version,
+        id: number,
+        isP2pSupported: 0,
+        sliceCount: slices,
+        instanceCount: count,
+        multiprocessorCount: 0,
+        copyEngineCount: slices,
+        decoderCount: 0,
+        encoderCount: 0,
+        jpegCount: 0,
+        ofaCount: 0,
+        memorySizeMB: u64::from(gigabytes) * 1000,
+        name: chars(&format!("MIG {slices}g.{gigabytes}gb")),
+    })
+}
+
+/// Profiles of cards with MIG: NVML's number, slices, eighths of the memory, and the most instances.
+const PROFILES: [(c_uint, u32, u32, u32); 6] = [
+    (nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE, 1, 1, 7),
+    (nvml::NVML_GPU_INSTANCE_PROFILE_2_SLICE, 2, 2, 3),
+    (nvml::NVML_GPU_INSTANCE_PROFILE_3_SLICE, 3, 4, 2),
+    (nvml::NVML_GPU_INSTANCE_PROFILE_4_SLICE, 4, 4, 1),
+    (nvml::NVML_GPU_INSTANCE_PROFILE_7_SLICE, 7, 8, 1),
+    (nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2, 1, 2, 4),
+];
 
 fn the_instance(unit: &Device) -> Result<&MigInstance, Code> {
     unit.instance().ok_or(INVALID_ARGUMENT)

@@ -9,7 +9,7 @@ use nvml_wrapper_sys::bindings as nvml;
 use crate::exports::{code, exports, gate};
 use crate::host::{Host, USERS};
 use crate::out::{OutPtr, TextBuffer};
-use crate::{Code, NOT_FOUND, NvmlResult, SUCCESS, event, fault, file};
+use crate::{Code, NOT_FOUND, NOT_SUPPORTED, NvmlResult, SUCCESS, event, fault, file};
 
 /// Functions of initialisation, which can have faults like the others.
 pub(crate) const INIT_NAMES: &[&str] = &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"];
@@ -86,6 +86,12 @@ exports! {
         |_host| process_name(pid, &name, length);
     host fn nvmlSystemGetHicVersion(count: OutPtr<c_uint>, _entries: OutPtr<nvml::nvmlHwbcEntry_t>)
         |_host| count.put(0);
+    host fn nvmlSystemGetConfComputeState(state: OutPtr<nvml::nvmlConfComputeSystemState_t>)
+        |host| {
+            let on = host.confidential_computing.ok_or(NOT_SUPPORTED)?;
+            let on = c_uint::from(on);
+            state.put(nvml::nvmlConfComputeSystemState_t { environment: on, ccFeature: on, devToolsMode: 0 })
+        };
     host fn nvmlUnitGetCount(count: OutPtr<c_uint>)
         |_host| count.put(0);
     host fn nvmlGetExcludedDeviceCount(count: OutPtr<c_uint>)
