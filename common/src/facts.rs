@@ -38,6 +38,12 @@ pub const GPU_MODEL: &str = "sluice/gpu.model";
 pub const GPU_PRODUCT: &str = "sluice/gpu.product";
 /// Memory of a GPU, such as `81559MiB`.
 pub const GPU_MEMORY: &str = "sluice/gpu.memory";
+/// CUDA compute capability of a GPU, such as `9.0`.
+pub const GPU_COMPUTE_CAPABILITY: &str = "sluice/gpu.compute-capability";
+/// How a GPU is virtualized, such as `vgpu` or `passthrough`; absent on bare metal.
+pub const GPU_VIRTUALIZATION: &str = "sluice/gpu.virtualization";
+/// Whether confidential computing is on.
+pub const GPU_CONFIDENTIAL_COMPUTING: &str = "sluice/gpu.confidential-computing";
 /// Whether NVLink connects the GPU to another GPU of the host.
 pub const NVLINK: &str = "sluice/nvlink";
 /// MIG profile of an instance, such as `1g.10gb`.
@@ -90,14 +96,15 @@ impl HostLabels<'_> {
             put(GPU_MODEL, &gpu.platform);
             put(GPU_PRODUCT, &gpu.model);
             put(GPU_MEMORY, &format!("{}MiB", gpu.memory_bytes >> 20));
-            put(
-                NVLINK,
-                if gpu.nvlink.is_empty() {
-                    "false"
-                } else {
-                    "true"
-                },
-            );
+            put(NVLINK, truth(!gpu.nvlink.is_empty()));
+            let board = &gpu.board;
+            let capability = board.compute_capability.as_deref();
+            put(GPU_COMPUTE_CAPABILITY, capability.unwrap_or_default());
+            let virtualization = board.virtualization.as_deref();
+            let virtualization = virtualization.filter(|mode| *mode != "none");
+            put(GPU_VIRTUALIZATION, virtualization.unwrap_or_default());
+            let confidential = board.confidential_computing.map(truth);
+            put(GPU_CONFIDENTIAL_COMPUTING, confidential.unwrap_or_default());
             let mig = gpu.mig.as_ref();
             put(MIG_PROFILE, mig.map_or("", |mig| mig.profile.as_str()));
         }
@@ -143,6 +150,13 @@ impl HostLabels<'_> {
     }
 }
 
+fn truth(truth: bool) -> &'static str {
+    match truth {
+        true => "true",
+        false => "false",
+    }
+}
+
 /// Whether a selector matches a set of labels.
 pub fn selector_matches(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key).map(String::as_str))
@@ -176,11 +190,15 @@ mod tests {
     fn inventory() -> Inventory {
         let mut linked = gpu("NVIDIA H100 80GB HBM3", "h100", 81_559);
         linked.nvlink = vec!["GPU-2".to_owned()];
+        linked.board.compute_capability = Some("9.0".to_owned());
+        linked.board.virtualization = Some("none".to_owned());
+        linked.board.confidential_computing = Some(false);
         let mut slice = gpu("NVIDIA A100-SXM4-80GB", "a100", 9856);
         slice.mig = Some(MigInstance {
             profile: "1g.10gb+me".to_owned(),
             parent: "GPU-1".to_owned(),
         });
+        slice.board.virtualization = Some("passthrough".to_owned());
         Inventory {
             arch: "x86_64".to_owned(),
             driver: Some("570.86.15".to_owned()),
@@ -213,6 +231,14 @@ mod tests {
             ("sluice/gpu.count=3,sluice/driver=570.86.15", true),
             ("sluice/gpu.model=mine", false),
             ("!sluice/cuda", true),
+            ("sluice/gpu.compute-capability in (9.0,10.0)", true),
+            ("sluice/gpu.model=a100,sluice/gpu.compute-capability", false),
+            (
+                "sluice/gpu.virtualization=passthrough,sluice/mig.profile",
+                true,
+            ),
+            ("sluice/gpu.model=h100,!sluice/gpu.virtualization", true),
+            ("sluice/gpu.confidential-computing=false", true),
         ] {
             let selector: Selector = selector.parse().unwrap();
             let is = with(&inventory(), |host| host.matches(&selector));

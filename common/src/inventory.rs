@@ -3,6 +3,8 @@
 //! [`Inventory`] changes only if someone changes the host: it is stored, and a change of it is a record. [`Readings`]
 //! change all the time: they are sent periodically, kept only in memory, and no decision depends on them.
 
+mod board;
+
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -16,6 +18,8 @@ use crate::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
 use crate::mig::{GpuClass, MigProfile};
 use crate::nearest::nearest;
+
+pub use board::{BoardFacts, BoardReading, MigMode, RemappedRows, VGPU};
 
 /// Hardware and software of one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,6 +146,9 @@ pub struct Gpu {
     /// Device nodes that a step uses; those of an instance begin with its GPU's.
     #[serde(default)]
     pub devices: Vec<DeviceNode>,
+    /// Facts of the board.
+    #[serde(default)]
+    pub board: BoardFacts,
 }
 
 impl Gpu {
@@ -352,6 +359,9 @@ pub struct GpuReading {
     pub xids: BTreeMap<u64, u64>,
     /// Processes that use the GPU; `None` if unknown.
     pub processes: Option<Vec<GpuProcess>>,
+    /// Measurements of the board; `None` for an instance, which shares its GPU's.
+    #[serde(default)]
+    pub board: Option<BoardReading>,
 }
 
 /// A process that uses a GPU.

@@ -1,19 +1,21 @@
 //! Detects NVIDIA GPUs by the driver's library (NVML), opened at run time: a host without it is a CPU-only
-//! host. This file owns the library and the last report. The parts are `device` (facts of a GPU), `memory`,
-//! `mig` (instances), `nodes`, `reading` and `xid` (values that change), `condition` (what makes it unfit),
-//! `glance` (current users).
+//! host. This file owns the library and the last report. The parts are `device` (facts of a GPU), `board` (the
+//! hardware), `memory`, `mig` (instances), `nodes`, `reading` and `xid` (values that change), `condition` (what makes it
+//! unfit), `glance` (current users), `raw` (queries that the wrapper crate lacks).
 //!
 //! Only functions in NVIDIA's documentation are called. A GPU without handle or UUID is skipped. Any other
 //! query that fails leaves one field empty, with a note if the failure says something about the host; a
 //! feature that the model lacks does not.
 
 mod answer;
+mod board;
 mod condition;
 mod device;
 mod glance;
 mod memory;
 mod mig;
 pub(crate) mod nodes;
+mod raw;
 mod reading;
 mod xid;
 
@@ -248,7 +250,7 @@ impl Driver {
 }
 
 fn links_of(device: &Device<'_>, gpu: &Gpu) -> Option<(String, LinkCount)> {
-    let active = condition::active_links(device)?;
+    let active = condition::links(device)?.active;
     let model = gpu.model.clone();
     Some((gpu.uuid.clone(), LinkCount { model, active }))
 }

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::{
-    Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, MigInstance, Readings, Reserve,
+    BoardFacts, Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, MigInstance,
+    Readings, Reserve,
 };
 
 /// A host: the fields of [`Inventory`], with the latest reading of the host and of each GPU.
@@ -85,6 +86,8 @@ pub struct GpuView {
     pub ecc: Option<bool>,
     /// Paths of the device nodes that a step uses.
     pub devices: Vec<String>,
+    /// Facts of the board.
+    pub board: BoardFacts,
     /// Latest reading; absent until reported. Temperature, power and error counts, which the driver reports only for
     /// whole GPUs, are copied to their instances.
     pub reading: Option<GpuReading>,
@@ -135,6 +138,7 @@ impl GpuView {
             numa_node: gpu.numa_node,
             ecc: gpu.ecc,
             devices: gpu.devices.iter().map(|node| node.path.clone()).collect(),
+            board: gpu.board.clone(),
             reading: own.map(|own| with_whole(own, whole)),
         }
     }
@@ -155,6 +159,7 @@ fn with_whole(own: GpuReading, whole: Option<&GpuReading>) -> GpuReading {
         } else {
             own.xids
         },
+        board: own.board.or_else(|| whole.board.clone()),
         ..own
     }
 }
@@ -162,6 +167,7 @@ fn with_whole(own: GpuReading, whole: Option<&GpuReading>) -> GpuReading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::BoardReading;
     use alloc::vec;
 
     #[test]
@@ -186,6 +192,10 @@ mod tests {
                 GpuReading {
                     temperature_celsius: Some(41),
                     memory_used_bytes: Some(9),
+                    board: Some(BoardReading {
+                        persistence: Some(true),
+                        ..BoardReading::default()
+                    }),
                     ..reading("GPU-1")
                 },
                 reading("MIG-1"),
@@ -196,6 +206,7 @@ mod tests {
         let found = view.gpus[0].reading.as_ref().unwrap();
         assert_eq!(found.temperature_celsius, Some(41));
         assert_eq!(found.memory_used_bytes, None);
+        assert_eq!(found.board.as_ref().unwrap().persistence, Some(true));
         assert_eq!(HostView::of(&inventory, None).gpus[0].reading, None);
     }
 }

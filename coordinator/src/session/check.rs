@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::NodeName;
-use sluice_common::inventory::{Inventory, Readings};
+use sluice_common::inventory::{BoardFacts, BoardReading, Inventory, Readings};
 use sluice_common::limit::{
     MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS,
 };
@@ -29,6 +29,8 @@ const MAX_NOTES: usize = 64;
 /// Most XIDs and processes of one GPU. NVIDIA lists fewer kinds of XIDs, and a GPU has fewer processes.
 const MAX_XIDS: usize = 256;
 const MAX_PROCESSES: usize = 256;
+/// Most MIG profiles, and most reasons for reduced clocks, of one GPU: NVML has a mask of 64 bits and fewer profiles.
+const MAX_BOARD_WORDS: usize = 64;
 /// Longest sentence for people: a note, or why a process could not start. Longer ones are cut.
 const MAX_SENTENCE_BYTES: usize = 2048;
 
@@ -154,12 +156,57 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
         for text in texts.chain(mig).chain(nodes) {
             tidy(text, MAX_LINE_BYTES);
         }
+        board(&mut gpu.board);
     }
     notes.truncate(MAX_NOTES);
     notes
         .iter_mut()
         .for_each(|note| tidy(note, MAX_SENTENCE_BYTES));
     Ok(())
+}
+
+/// Cuts the facts of a board, which are only shown and matched.
+fn board(board: &mut BoardFacts) {
+    let BoardFacts {
+        compute_capability,
+        serial,
+        vbios,
+        pcie_max_generation: _,
+        pcie_max_lanes: _,
+        mig_profiles,
+        virtualization,
+        confidential_computing: _,
+    } = board;
+    let texts = [compute_capability, serial, vbios, virtualization];
+    for text in texts.into_iter().flatten() {
+        tidy(text, MAX_LINE_BYTES);
+    }
+    let profiles = std::mem::take(mig_profiles).into_iter();
+    *mig_profiles = profiles
+        .take(MAX_BOARD_WORDS)
+        .map(|(mut profile, count)| {
+            tidy(&mut profile, MAX_LINE_BYTES);
+            (profile, count)
+        })
+        .collect();
+}
+
+/// Cuts the texts of a board's reading, which are only shown.
+fn board_reading(board: &mut BoardReading) {
+    for text in [&mut board.fabric, &mut board.compute_mode]
+        .into_iter()
+        .flatten()
+    {
+        tidy(text, MAX_LINE_BYTES);
+    }
+    if let Some(reasons) = &mut board.throttle_reasons {
+        let all = std::mem::take(reasons).into_iter();
+        let tidied = all.take(MAX_BOARD_WORDS).map(|mut reason| {
+            tidy(&mut reason, MAX_LINE_BYTES);
+            reason
+        });
+        *reasons = tidied.collect();
+    }
 }
 
 fn readings(readings: &mut Readings) -> Result<(), InvalidMessage> {
@@ -171,6 +218,9 @@ fn readings(readings: &mut Readings) -> Result<(), InvalidMessage> {
         }
         if let Some(processes) = &mut gpu.processes {
             processes.truncate(MAX_PROCESSES);
+        }
+        if let Some(board) = &mut gpu.board {
+            board_reading(board);
         }
     }
     Ok(())
@@ -391,15 +441,24 @@ mod tests {
         strange.inventory.gpus = vec![Gpu {
             uuid: "GPU-1".to_owned(),
             model: "\u{e4}".repeat(1000),
+            board: BoardFacts {
+                serial: Some("1\n".repeat(1000)),
+                mig_profiles: (0..1000).map(|n| (format!("{n}\u{0}"), n)).collect(),
+                ..BoardFacts::default()
+            },
             ..Gpu::default()
         }];
         let hello = hello(strange, &node()).unwrap();
         let inventory = hello.inventory;
         assert_eq!(inventory.notes.len(), MAX_NOTES);
+        let profiles = &inventory.gpus[0].board.mig_profiles;
+        assert_eq!(profiles.len(), MAX_BOARD_WORDS);
         let texts = inventory
             .notes
             .iter()
-            .chain([&inventory.cpu_model, &inventory.gpus[0].model]);
+            .chain([&inventory.cpu_model, &inventory.gpus[0].model])
+            .chain(&inventory.gpus[0].board.serial)
+            .chain(inventory.gpus[0].board.mig_profiles.keys());
         for text in texts {
             assert!(
                 text.len() <= MAX_SENTENCE_BYTES && !text.chars().any(char::is_control),

@@ -159,6 +159,138 @@ fn every_host_is_told_apart() {
 }
 
 #[test]
+fn the_board_of_a_gpu_is_told() {
+    let (_folder, path) = changed("h100x8.json", |file| {
+        file["confidential_computing"] = true.into();
+        let odd = serde_json::json!({
+            "pcie": {"generation": 1}, "links_down": [3], "nvlink_errors": 5, "fabric_state": 2, "clock_reasons": 1u64 << 40,
+            "remapped_rows": {"correctable": 2, "uncorrectable": 1, "pending": true}, "persistence": false,
+            "compute_mode": 7, "mig_pending": true, "memory_temperature_c": 70, "virtualization": 1,
+        });
+        let gpu = file["gpus"][1].as_object_mut().unwrap();
+        gpu.extend(odd.as_object().unwrap().clone());
+    });
+    let found = detect(&path);
+    let board = &gpus(&found)[0]["board"];
+    assert_eq!(board["compute_capability"], "9.0");
+    assert!(
+        board["serial"].is_string() && board["vbios"].is_string(),
+        "{board}"
+    );
+    assert_eq!(
+        (&board["pcie_max_generation"], &board["pcie_max_lanes"]),
+        (&5.into(), &16.into())
+    );
+    assert_eq!(
+        (&board["mig_profiles"]["1g.10gb"], &board["virtualization"]),
+        (&7.into(), &"none".into())
+    );
+    assert_eq!(board["confidential_computing"], true);
+    let now = &gpus(&found)[0]["reading"]["board"];
+    let expected = serde_json::json!({
+        "memory_temperature_celsius": 42, "sm_clock_mhz": 345, "memory_clock_mhz": 2619, "throttle_reasons": ["idle"],
+        "pcie_generation": 5, "pcie_lanes": 16, "nvlinks": 18, "nvlinks_active": 18, "nvlink_errors": 0,
+        "fabric": "completed", "persistence": true, "compute_mode": "default",
+        "remapped_rows": {"correctable": 0, "uncorrectable": 0, "is_pending": false, "has_failed": false},
+        "mig": {"is_enabled": false, "is_enabled_after_reset": false},
+    });
+    assert_eq!(*now, expected);
+    let odd = &gpus(&found)[1];
+    assert_eq!(odd["board"]["virtualization"], "passthrough");
+    let expected = serde_json::json!({
+        "memory_temperature_celsius": 70, "sm_clock_mhz": 345, "memory_clock_mhz": 2619,
+        "throttle_reasons": ["bit_40", "idle"], "pcie_generation": 1, "pcie_lanes": 16, "nvlinks": 18, "nvlinks_active": 17,
+        "nvlink_errors": 5, "fabric": "in_progress", "persistence": false, "compute_mode": "number 7",
+        "remapped_rows": {"correctable": 2, "uncorrectable": 1, "is_pending": true, "has_failed": false},
+        "mig": {"is_enabled": false, "is_enabled_after_reset": true},
+    });
+    assert_eq!(odd["reading"]["board"], expected);
+}
+
+#[test]
+fn what_a_board_or_an_old_driver_does_not_tell_is_absent() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = detect_with(&older_nvml(folder.path()), &host("a100x8.json"));
+    let gpu = &gpus(&found)[0];
+    assert_eq!(
+        (&gpu["board"]["compute_capability"], &gpu["platform"]),
+        (&"8.0".into(), &"a100".into())
+    );
+    assert_eq!(gpu["board"]["mig_profiles"], serde_json::json!({}));
+    assert!(gpu["board"]["confidential_computing"].is_null(), "{gpu}");
+    assert!(gpu["reading"]["board"]["fabric"].is_null(), "{gpu}");
+
+    let refused = [
+        "nvmlDeviceGetSerial",
+        "nvmlDeviceGetVbiosVersion",
+        "nvmlDeviceGetCudaComputeCapability",
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+        "nvmlDeviceGetGpuMaxPcieLinkGeneration",
+        "nvmlDeviceGetMaxPcieLinkWidth",
+        "nvmlDeviceGetVirtualizationMode",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetPersistenceMode",
+        "nvmlDeviceGetComputeMode",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "nvmlDeviceGetGpuFabricInfo",
+        "nvmlDeviceGetGpuInstanceProfileInfoV",
+    ];
+    for error in ["NOT_SUPPORTED", "FUNCTION_NOT_FOUND"] {
+        let errors = refused.map(|name| (name.to_owned(), Value::from(error)));
+        let errors = Value::Object(errors.into_iter().collect());
+        let (_folder, path) = changed("h100x8.json", |file| file["errors"] = errors);
+        let found = detect(&path);
+        assert_eq!((gpus(&found).len(), notes(&found)), (8, "[]".to_owned()));
+        let gpu = &gpus(&found)[0];
+        let is_absent = |value: &Value| value.is_null() || *value == serde_json::json!({});
+        for part in [&gpu["board"], &gpu["reading"]["board"]] {
+            let all = part.as_object().unwrap();
+            assert!(all.values().all(is_absent), "{error}: {part}");
+        }
+    }
+}
+
+#[test]
+fn a_slice_of_a_vgpu_is_no_whole_gpu() {
+    let slice = |name: &str, mode: u32| {
+        let (_folder, path) = changed("a100x8.json", |file| {
+            for gpu in file["gpus"].as_array_mut().unwrap() {
+                gpu["name"] = name.into();
+                gpu["memory_total_mib"] = 10_240.into();
+                gpu["virtualization"] = mode.into();
+            }
+        });
+        let found = detect(&path);
+        let gpu = &gpus(&found)[0];
+        (
+            gpu["platform"].clone(),
+            gpu["board"]["virtualization"].clone(),
+        )
+    };
+    for name in ["GRID A100-10C", "NVIDIA A100-10C"] {
+        assert_eq!(slice(name, 2), ("a100-10c".into(), "vgpu".into()));
+    }
+    assert_eq!(
+        slice("NVIDIA A100-SXM4-80GB", 2),
+        ("vgpu-a100".into(), "vgpu".into())
+    );
+    assert_eq!(
+        slice("NVIDIA A100-SXM4-80GB", 1),
+        ("a100".into(), "passthrough".into())
+    );
+    assert_eq!(
+        slice("NVIDIA A100-SXM4-80GB", 9),
+        ("a100".into(), "number 9".into())
+    );
+}
+
+#[test]
 fn a_cut_gpu_is_offered_by_its_instances_alone() {
     let found = detect(&host("h100-mig.json"));
     let (cut, whole): (Vec<&Value>, Vec<&Value>) =
@@ -402,6 +534,24 @@ fn instances_are_given_by_their_own_uuids() {
     assert!(
         uuids.len() == 2 && uuids.iter().all(|uuid| uuid.starts_with("MIG-")),
         "{line}"
+    );
+    // A GPU that is cut has one series of what only the whole GPU has.
+    let series = sluice_tests::eventually("a reading", || {
+        let page = dev.call("GET", "/metrics", None).1;
+        let lines = page.as_str().unwrap().lines();
+        let lines = lines.filter(|line| line.starts_with("sluice_gpu_mig_enabled{"));
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
+        (!lines.is_empty()).then_some(lines)
+    });
+    let value = |line: &String| line.rsplit(' ').next().unwrap().to_owned();
+    assert_eq!(
+        series.iter().map(value).collect::<Vec<_>>(),
+        ["1", "1", "0"],
+        "{series:?}"
+    );
+    assert!(
+        series.iter().all(|line| line.contains("gpu=\"GPU-")),
+        "{series:?}"
     );
 }
 
@@ -719,6 +869,41 @@ fn what_makes_a_gpu_unfit_keeps_it_from_being_granted_while_it_lasts() {
         "GPUs that are fit, but for the one that was hot just now",
         || (unfit(&dev) == [slow.clone()]).then_some(()),
     );
+}
+
+#[test]
+fn each_form_of_a_condition_counts() {
+    let (_folder, path) = changed("h100x8.json", |_| {});
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    assert_eq!(unfit(&dev), []);
+    let faults = serde_json::json!([
+        {"compute_mode": 1},
+        {"compute_mode": 3},
+        {"fabric_state": 1},
+        {"clock_reasons": 128},
+        {"clock_reasons": 8},
+        {"ecc": {"volatile": {"uncorrected": 2}}},
+    ]);
+    for (number, fault) in faults.as_array().unwrap().iter().enumerate() {
+        let gpu = file["gpus"][number].as_object_mut().unwrap();
+        gpu.extend(fault.as_object().unwrap().clone());
+    }
+    rewrite(&path, &file);
+    let expected = [
+        "its compute mode is exclusive to one thread: run `nvidia-smi -c DEFAULT`",
+        "its compute mode is exclusive to one process: run `nvidia-smi -c DEFAULT`",
+        "its registration with the NVLink fabric has not begun: look at the fabric manager (`systemctl status nvidia-fabricmanager`)",
+        "power brake slows it down",
+        "heat or a power brake slows it down",
+        "2 errors of its memory could not be corrected",
+    ];
+    let expected = expected.map(|why| format!("quarantined: {why}"));
+    let expected: Vec<(u64, String)> = (0..).zip(expected).collect();
+    sluice_tests::eventually("six unfit GPUs", || (unfit(&dev) == expected).then_some(()));
 }
 
 #[test]

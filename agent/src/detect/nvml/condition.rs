@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nvml_wrapper::Device;
-use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as nvml;
+
+use super::raw;
 
 /// Result of a check.
 enum CheckResult {
@@ -99,16 +101,8 @@ fn judged(unfit: Option<impl Into<String>>) -> Result<CheckResult, NvmlError> {
 }
 
 /// By number, because drivers add modes.
-#[expect(
-    unsafe_code,
-    reason = "the wrapper fails for modes that it does not know"
-)]
 fn compute_mode(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
-    let ask = nvml_sym(device.nvml().lib().nvmlDeviceGetComputeMode.as_ref())?;
-    let mut mode = 0;
-    // SAFETY: the handle is from this library and valid, and `mode` is writable.
-    nvml_try(unsafe { ask(device.handle(), &raw mut mode) })?;
-    let name = match mode {
+    let name = match raw::compute_mode(device)? {
         nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT => return judged(None::<String>),
         nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_PROHIBITED => "prohibited".to_owned(),
         nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_EXCLUSIVE_THREAD => {
@@ -123,24 +117,12 @@ fn compute_mode(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
     judged(Some(format!("its compute mode is {name}: {change}")))
 }
 
-#[expect(unsafe_code, reason = "the wrapper has no call for remapped rows")]
 fn rows(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
-    let ask = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
-    let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
-    // SAFETY: the handle is from this library and valid, and the numbers are writable.
-    nvml_try(unsafe {
-        ask(
-            device.handle(),
-            &raw mut corrected,
-            &raw mut uncorrected,
-            &raw mut pending,
-            &raw mut failed,
-        )
-    })?;
-    judged(match (failed, pending) {
-        (0, 0) => None,
-        (0, _) => Some("it needs a reset to remap rows of its memory"),
-        _ => Some("rows of its memory could not be remapped"),
+    let rows = raw::remapped_rows(device)?;
+    judged(match (rows.has_failed, rows.is_pending) {
+        (false, false) => None,
+        (false, true) => Some("it needs a reset to remap rows of its memory"),
+        (true, _) => Some("rows of its memory could not be remapped"),
     })
 }
 
@@ -149,23 +131,14 @@ fn pages(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
     judged(pending.then_some("it needs a reset to retire pages of its memory"))
 }
 
-#[expect(unsafe_code, reason = "the wrapper has no call for the fabric")]
 fn fabric(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
-    let ask = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfo.as_ref())?;
-    let mut info = nvml::nvmlGpuFabricInfo_t {
-        clusterUuid: [0; 16],
-        status: 0,
-        cliqueId: 0,
-        state: 0,
-    };
-    // SAFETY: the handle is from this library and valid, and `info` is writable.
-    nvml_try(unsafe { ask(device.handle(), &raw mut info) })?;
+    let fabric = raw::fabric(device)?;
     let look = "look at the fabric manager (`systemctl status nvidia-fabricmanager`)";
-    let why = match u32::from(info.state) {
+    let why = match fabric.state {
         nvml::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED => None,
         nvml::NVML_GPU_FABRIC_STATE_NOT_STARTED => Some("has not begun"),
         nvml::NVML_GPU_FABRIC_STATE_IN_PROGRESS => Some("is not finished"),
-        _ if info.status != 0 => Some("has failed"),
+        _ if fabric.has_failed => Some("has failed"),
         _ => None,
     };
     judged(why.map(|why| format!("its registration with the NVLink fabric {why}: {look}")))
@@ -193,18 +166,25 @@ fn pcie(device: &Device<'_>) -> Result<CheckResult, NvmlError> {
     })
 }
 
-/// Number of active NVLinks; `None` if the GPU has none or does not tell of one.
-pub(super) fn active_links(device: &Device<'_>) -> Option<u32> {
+/// Number of NVLinks of a GPU, and of the active ones.
+pub(super) struct LinkState {
+    pub(super) all: u32,
+    pub(super) active: u32,
+}
+
+/// NVLinks of a GPU; `None` if it has none or does not tell of one.
+pub(super) fn links(device: &Device<'_>) -> Option<LinkState> {
     let mut active = 0;
     for link in 0..MAX_LINKS {
         match device.link_wrapper_for(link).is_active() {
             Ok(is_active) => active += u32::from(is_active),
             // The GPU has no link of this number.
             Err(NvmlError::InvalidArg | NvmlError::NotSupported) => {
-                return (link > 0).then_some(active);
+                return (link > 0).then_some(LinkState { all: link, active });
             }
             Err(_) => return None,
         }
     }
-    Some(active)
+    let all = MAX_LINKS;
+    Some(LinkState { all, active })
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 use nvml_wrapper::{Device, Nvml};
-use sluice_common::inventory::Gpu;
-use sluice_common::platform::slug;
+use sluice_common::inventory::{BoardFacts, Gpu};
+use sluice_common::platform::{slug, vgpu_slug};
 
 use super::answer::{line, optional};
-use super::{memory, nodes};
+use super::{board, memory, nodes};
 use crate::detect::notes::Notes;
 
 /// Scans after which the facts of a GPU are queried again.
@@ -68,7 +68,8 @@ impl GpuFacts {
     ) -> Gpu {
         let known = self.known.entry(uuid.to_owned()).or_default();
         if known.is_old {
-            let (gpu, said) = ask(nvml, device, uuid);
+            let (mut gpu, said) = ask(nvml, device, uuid);
+            gpu.board = board::facts(nvml, device, &known.gpu.board);
             *known = KnownFacts {
                 gpu: with_known(gpu, &known.gpu),
                 said,
@@ -89,8 +90,12 @@ fn with_known(gpu: Gpu, known: &Gpu) -> Gpu {
         true => known.model.clone(),
         false => gpu.model,
     };
+    let platform = match gpu.board.is_vgpu() {
+        true => vgpu_slug(&model),
+        false => slug(&model),
+    };
     Gpu {
-        platform: slug(&model),
+        platform,
         model,
         pci: gpu.pci.or_else(|| known.pci.clone()),
         memory_bytes: match gpu.memory_bytes {
@@ -117,7 +122,7 @@ fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
     let gpu = Gpu {
         index: 0,
         uuid: line(uuid),
-        platform: slug(&model),
+        platform: String::new(),
         numa_node: numa_node(device, pci.as_deref(), &mut notes),
         nvlink: nvlink(nvml, device, uuid, &mut notes),
         ecc: optional("a GPU's ECC mode", device.is_ecc_enabled(), &mut notes)
@@ -125,6 +130,7 @@ fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
         memory_bytes: memory.map_or(0, |memory| memory.total),
         mig: None,
         devices: nodes::of_gpu(device, &mut notes),
+        board: BoardFacts::default(),
         model,
         pci,
     };

@@ -7,11 +7,11 @@ use nvml_wrapper::error::NvmlError;
 use sluice_common::inventory::{Gpu, MigInstance};
 
 use super::answer::{line, optional, uuid, words};
-use super::{DriverReport, memory, nodes, reading};
+use super::{DriverReport, board, memory, nodes, reading};
 use crate::detect::notes::Notes;
 
 /// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
-const ENABLED: u32 = 1;
+pub(super) const ENABLED: u32 = 1;
 
 /// The last known MIG mode of each GPU. A mode that cannot be read now is the last known one, because a GPU must not be
 /// offered whole while steps may run on its instances.
@@ -99,9 +99,9 @@ pub(super) fn units(
     last: &[Gpu],
     report: &mut DriverReport,
 ) {
-    report
-        .readings
-        .push(reading::of(device, &whole.uuid, &mut report.notes));
+    let mut reading = reading::of(device, &whole.uuid, &mut report.notes);
+    reading.board = Some(board::reading(device, &mut report.notes));
+    report.readings.push(reading);
     match modes.is_cut(device, &whole.uuid, &mut report.notes) {
         Some(false) => return report.gpus.push(whole),
         Some(true) => {}
@@ -166,7 +166,7 @@ fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut DriverReport
 }
 
 /// The last word of names such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
-fn profile_in(name: &str) -> Option<String> {
+pub(super) fn profile_in(name: &str) -> Option<String> {
     let (_, profile) = name.rsplit_once("MIG ")?;
     Some(line(profile)).filter(|profile| !profile.is_empty())
 }

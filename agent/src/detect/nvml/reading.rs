@@ -50,6 +50,7 @@ pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReadi
         ecc_uncorrected: ecc(MemoryError::Uncorrected),
         xids: Default::default(),
         processes: processes(device),
+        board: None,
     }
 }
 

@@ -13,8 +13,8 @@ use sluice_common::id::{
     AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject, UserName,
 };
 use sluice_common::inventory::{
-    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, MachineIdentity, Mechanism,
-    MigInstance, Readings, Reserve,
+    BoardFacts, BoardReading, Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory,
+    MachineIdentity, Mechanism, MigInstance, MigMode, Readings, RemappedRows, Reserve,
 };
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
@@ -160,6 +160,16 @@ fn inventory() -> Inventory {
                 path: "/d".into(),
                 number: DeviceNumber::new(195, 1),
             }],
+            board: BoardFacts {
+                compute_capability: Some("9.0".into()),
+                serial: Some("165".into()),
+                vbios: Some("96".into()),
+                pcie_max_generation: Some(5),
+                pcie_max_lanes: Some(16),
+                mig_profiles: BTreeMap::from([("1g".into(), 7)]),
+                virtualization: Some("none".into()),
+                confidential_computing: Some(false),
+            },
         }],
         notes: vec!["slow".into()],
         reserve: Reserve {
@@ -203,6 +213,14 @@ const INVENTORY: &str = "
       0100000000000000         #   devices: one
         0200000000000000 '/d'  #     path
         c3000000 01000000      #     number
+      01 0300000000000000 '9.0' #  board: compute_capability
+      01 0300000000000000 '165' #    serial
+      01 0200000000000000 '96' #     vbios
+      01 05000000 01 10000000  #     pcie_max_generation, pcie_max_lanes
+      0100000000000000         #     mig_profiles: one
+        0200000000000000 '1g' 07000000
+      01 0400000000000000 'none' #   virtualization
+      01 00                    #     confidential_computing
     0100000000000000           # notes: one
       0400000000000000 'slow'
     02000000 0000000002000000  # reserve: cpus, memory_bytes
@@ -393,6 +411,30 @@ fn readings() {
             pid: 9,
             memory_bytes: Some(10),
         }]),
+        board: Some(BoardReading {
+            memory_temperature_celsius: Some(1),
+            sm_clock_mhz: Some(2),
+            memory_clock_mhz: Some(3),
+            throttle_reasons: Some(["idle".into()].into()),
+            pcie_generation: Some(4),
+            pcie_lanes: Some(5),
+            nvlinks: Some(6),
+            nvlinks_active: Some(7),
+            nvlink_errors: Some(8),
+            fabric: Some("completed".into()),
+            remapped_rows: Some(RemappedRows {
+                correctable: 9,
+                uncorrectable: 10,
+                is_pending: true,
+                has_failed: false,
+            }),
+            persistence: Some(true),
+            compute_mode: Some("default".into()),
+            mig: Some(MigMode {
+                is_enabled: false,
+                is_enabled_after_reset: true,
+            }),
+        }),
     };
     let readings = Readings {
         host: HostReading {
@@ -417,6 +459,17 @@ fn readings() {
             4f00000000000000 0100000000000000
           01 0100000000000000       #   processes: one
             09000000 01 0a00000000000000
+          01                        #   board
+          01 01000000 01 02000000 01 03000000 # memory_temperature_celsius, sm_clock_mhz, memory_clock_mhz
+          01 0100000000000000 0400000000000000 'idle' # throttle_reasons: one
+          01 04000000 01 05000000   #   pcie_generation, pcie_lanes
+          01 06000000 01 07000000   #   nvlinks, nvlinks_active
+          01 0800000000000000       #   nvlink_errors
+          01 0900000000000000 'completed' # fabric
+          01 09000000 0a000000 01 00 #  remapped_rows
+          01 01                     #   persistence
+          01 0700000000000000 'default' # compute_mode
+          01 00 01                  #   mig
     ";
     check(&FromNode::Readings(readings), golden);
 }
