@@ -2,6 +2,7 @@
 //! and without secrets. The engine only copies numbers, and never iterates over all steps.
 
 mod amounts;
+mod gpus;
 mod page;
 
 use std::rc::Rc;
@@ -22,6 +23,7 @@ use super::Api;
 use super::error::ApiError;
 use crate::clock::wall;
 use crate::session::Nodes;
+use gpus::GpuMetrics;
 use page::{MetricsPage, Sample};
 
 /// Numbers copied from the engine.
@@ -62,13 +64,6 @@ struct PoolSnapshot {
 struct HostMetrics {
     node: NodeSnapshot,
     readings: Option<Arc<Readings>>,
-}
-
-/// A GPU with its host and its last reading.
-struct GpuMetrics {
-    host: Rc<HostMetrics>,
-    gpu: GpuSnapshot,
-    reading: Option<GpuReading>,
 }
 
 /// Metric family of one kind of thing: name, help, and the value, if there is one.
@@ -227,112 +222,7 @@ fn hosts(page: &mut MetricsPage, nodes: Vec<NodeSnapshot>, links: &Nodes) {
         hosts.push(host);
     }
     each(page, &OF_NODES, &hosts, |host| host.labels());
-    gpus(page, &devices);
-}
-
-const OF_GPUS: [Family<GpuMetrics>; 11] = [
-    (
-        "sluice_gpu_granted",
-        "Whether a step holds the GPU.",
-        |it| truth(it.gpu.granted),
-    ),
-    (
-        "sluice_gpu_fit",
-        "Whether neither the host nor an admin withholds the GPU.",
-        |it| truth(it.gpu.unfit.is_none()),
-    ),
-    (
-        "sluice_gpu_memory_total_bytes",
-        "Memory of the GPU.",
-        |it| Some(it.gpu.gpu.memory_bytes as f64),
-    ),
-    (
-        "sluice_gpu_memory_used_bytes",
-        "Memory in use on the GPU.",
-        |it| it.read(|r| Some(r.memory_used_bytes? as f64)),
-    ),
-    (
-        "sluice_gpu_utilization_ratio",
-        "Fraction of the last sample period in which something ran on the GPU.",
-        |it| it.read(|r| Some(f64::from(r.utilization_percent?) / 100.0)),
-    ),
-    (
-        "sluice_gpu_temperature_celsius",
-        "Temperature of the GPU.",
-        |it| it.read(|r| Some(f64::from(r.temperature_celsius?))),
-    ),
-    (
-        "sluice_gpu_power_watts",
-        "Power that the GPU draws.",
-        |it| it.read(|r| Some(f64::from(r.power_milliwatts?) / 1000.0)),
-    ),
-    (
-        "sluice_gpu_power_limit_watts",
-        "Power limit of the GPU.",
-        |it| it.read(|r| Some(f64::from(r.power_limit_milliwatts?) / 1000.0)),
-    ),
-    (
-        "sluice_gpu_ecc_corrected_errors_total",
-        "Errors in memory that were corrected since the driver was loaded.",
-        |it| it.read(|r| Some(r.ecc_corrected? as f64)),
-    ),
-    (
-        "sluice_gpu_ecc_uncorrected_errors_total",
-        "Errors in memory that could not be corrected since the driver was loaded.",
-        |it| it.read(|r| Some(r.ecc_uncorrected? as f64)),
-    ),
-    (
-        "sluice_gpu_processes",
-        "Processes that use the GPU.",
-        |it| it.read(|r| Some(r.processes.as_ref()?.len() as f64)),
-    ),
-];
-
-impl GpuMetrics {
-    fn read(&self, value: impl Fn(&GpuReading) -> Option<f64>) -> Option<f64> {
-        self.reading.as_ref().and_then(value)
-    }
-
-    fn labels(&self) -> [(&'static str, &str); 5] {
-        let [node, pool] = self.host.labels();
-        let gpu = &self.gpu.gpu;
-        let profile = gpu.mig.as_ref().map_or("", |mig| &mig.profile);
-        [
-            node,
-            pool,
-            ("gpu", &gpu.uuid),
-            ("platform", &gpu.platform),
-            ("mig_profile", profile),
-        ]
-    }
-}
-
-fn gpus(page: &mut MetricsPage, devices: &[GpuMetrics]) {
-    each(page, &OF_GPUS, devices, GpuMetrics::labels);
-    let unfit = devices.iter().filter_map(|device| {
-        let mut labels = device.labels().to_vec();
-        labels.push(("reason", device.gpu.unfit?));
-        Some(Sample::new(&labels, 1))
-    });
-    page.family(
-        "sluice_gpu_unfit",
-        "Why the GPU is withheld: quarantined, lost, foreign, cordoned or blocked.",
-        unfit,
-    );
-    let xids = devices.iter().flat_map(|device| {
-        let counts = device.reading.iter().flat_map(|reading| &reading.xids);
-        counts.map(|(xid, count)| {
-            let xid = xid.to_string();
-            let mut labels = device.labels().to_vec();
-            labels.push(("xid", &xid));
-            Sample::new(&labels, *count)
-        })
-    });
-    page.family(
-        "sluice_gpu_xids_total",
-        "XIDs that the driver raised since the agent began to listen.",
-        xids,
-    );
+    gpus::families(page, &devices);
 }
 
 const OF_POOLS: [Family<PoolSnapshot>; 4] = [

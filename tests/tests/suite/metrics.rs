@@ -73,6 +73,20 @@ fn prometheus_finds_hosts_gpus_pools_and_steps_and_nothing_to_complain_of() {
         .len(),
         2
     );
+    let a100s = ["compute_capability=\"8.0\"", "serial=", "vbios="];
+    assert_eq!(values(&page, "sluice_gpu_info", &a100s), [1.0, 1.0]);
+    assert_eq!(values(&page, "sluice_gpu_info", &[]).len(), 5);
+    let of_a100 = |family: &str| values(&page, family, &["a100"])[0];
+    assert_eq!(of_a100("sluice_gpu_memory_clock_hertz"), 1_593e6);
+    assert_eq!(of_a100("sluice_gpu_pcie_generation"), 4.0);
+    assert_eq!(of_a100("sluice_gpu_nvlinks"), 12.0);
+    for family in [
+        "sluice_gpu_persistence_enabled",
+        "sluice_gpu_slowed_by_heat",
+        "sluice_gpu_correctable_remapped_rows",
+    ] {
+        assert_eq!(values(&page, family, &[]).len(), 5, "{family}");
+    }
     assert_eq!(
         values(&page, "sluice_gpu_ecc_corrected_errors_total", &["a100"])
             .iter()
