@@ -1,5 +1,7 @@
 //! Renders a host: hardware and readings, as its agent found them.
 
+mod board;
+
 use jiff::Timestamp;
 use sluice_common::api::{GpuView, HostView};
 use sluice_common::inventory::{GpuReading, Reserve};
@@ -204,12 +206,13 @@ fn free_of(total: u64, free: Option<u64>) -> String {
     })
 }
 
-/// Renders a table of its GPUs; empty if there are none.
+/// Renders tables of its GPUs and of their boards; empty if there are none.
 pub(crate) fn gpus(host: &HostView, out: Out) -> String {
     if host.gpus.is_empty() {
         return String::new();
     }
-    format!("\n{}", table(&host.gpus, Timestamp::UNIX_EPOCH, out))
+    let gpus = table(&host.gpus, Timestamp::UNIX_EPOCH, out);
+    format!("\n{gpus}{}", board::boards(&host.gpus, out))
 }
 
 /// Renders all details of a host.
