@@ -106,6 +106,10 @@ pub struct HardwareSelector {
     /// Condition on a MIG instance: profile, such as `1g.10gb`; several separated by `,`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<NameList>,
+    /// Condition on a GPU: CUDA compute capability, such as `>=8.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub compute_capability: Option<Range<Version>>,
     /// Condition on a GPU: whether NVLink connects it to another GPU of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink: Option<bool>,
@@ -130,6 +134,14 @@ fn arch(name: &str) -> &str {
     }
 }
 
+/// Whether a version is in a range, if there is a range. One that is unknown is in none.
+fn holds(range: Option<&Range<Version>>, version: Option<&str>) -> bool {
+    range.is_none_or(|range| {
+        let version = version.and_then(Version::parse_prefix);
+        version.is_some_and(|version| range.holds(&version))
+    })
+}
+
 impl HardwareSelector {
     /// Whether the selector matches a GPU of a host, or with `None` a host without GPUs.
     pub fn matches(&self, host: &HostLabels<'_>, gpu: Option<&Gpu>) -> bool {
@@ -148,20 +160,22 @@ impl HardwareSelector {
             gpu_model,
             gpu_memory,
             mig_profile,
+            compute_capability,
             nvlink,
             driver: _,
             arch: _,
             labels: _,
         } = self;
-        gpu_model.is_some() || gpu_memory.is_some() || mig_profile.is_some() || nvlink.is_some()
+        gpu_model.is_some()
+            || gpu_memory.is_some()
+            || mig_profile.is_some()
+            || compute_capability.is_some()
+            || nvlink.is_some()
     }
 
     fn matches_host(&self, host: &HostLabels<'_>) -> bool {
         let inventory = host.inventory;
-        let driver = self.driver.as_ref().is_none_or(|range| {
-            let version = inventory.driver.as_deref().and_then(Version::parse_prefix);
-            version.is_some_and(|version| range.holds(&version))
-        });
+        let driver = holds(self.driver.as_ref(), inventory.driver.as_deref());
         let words = self.arch.as_ref();
         driver && words.is_none_or(|words| words.iter().any(|it| arch(it) == arch(&inventory.arch)))
     }
@@ -179,6 +193,10 @@ impl HardwareSelector {
                 .gpu_memory
                 .as_ref()
                 .is_none_or(|it| it.holds(&Bytes(gpu.memory_bytes)))
+            && holds(
+                self.compute_capability.as_ref(),
+                gpu.board.compute_capability.as_deref(),
+            )
             && self.nvlink.is_none_or(|it| it != gpu.nvlink.is_empty())
             && (self.mig_profile.as_ref())
                 .is_none_or(|it| it.iter().any(|word| Some(word) == profile))
@@ -282,11 +300,13 @@ mod tests {
         };
         let mut small = gpu("A100-PCIE-40GB", "a100", 40 << 30);
         small.nvlink = vec!["GPU-1".to_string()];
+        small.board.compute_capability = Some("8.0".to_string());
         let mut slice = gpu("NVIDIA H100 80GB HBM3", "h100", 10 << 30);
         slice.mig = Some(MigInstance {
             profile: "1g.10gb".to_string(),
             parent: "GPU-2".to_string(),
         });
+        slice.board.compute_capability = Some("10.0".to_string());
         Inventory {
             arch: "x86_64".to_string(),
             driver: Some("570.86.15".to_string()),
@@ -334,6 +354,8 @@ mod tests {
             (r#"{"gpu_memory":">=80GB"}"#, &[1], false),
             (r#"{"gpu_memory":">=20GiB, <80GiB"}"#, &[0], false),
             (r#"{"mig_profile":"1g.10gb"}"#, &[2], false),
+            (r#"{"compute_capability":">=8.0"}"#, &[0, 2], false),
+            (r#"{"compute_capability":">=8.0, <9"}"#, &[0], false),
             (r#"{"nvlink":true}"#, &[0], false),
             (r#"{"nvlink":false,"gpu_model":"a100"}"#, &[1], false),
             (r#"{"driver":">=550, <580"}"#, &[0, 1, 2], true),
