@@ -22,6 +22,7 @@ use crate::model::queue_order;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 
 /// One scheduling decision.
@@ -99,6 +100,43 @@ impl Scheduler {
             .or_else(|| self.first_in_order(name, pool, now))
     }
 
+    /// Whether requests that joined a pool in which nothing could start wait too, and change nothing for the others. False
+    /// if that is not known without going through the queue.
+    ///
+    /// A request that waits takes nothing from those that could not start before it, and gives them nothing. Only the head
+    /// can be another: then its nomination ends.
+    pub fn all_wait<'s>(
+        &self,
+        name: &PoolName,
+        steps: impl IntoIterator<Item = &'s StepId>,
+        now: Time,
+    ) -> bool {
+        let Some(pool) = self.pools.get(name) else {
+            return false;
+        };
+        let head = pool.soft_nomination.as_ref();
+        let head = head.and_then(|head| RequestInPool::new(self, pool, self.request(head)?));
+        // Fair share changes the order of all with time, so another may be the head by now.
+        let is_ordered = head.is_none() || pool.terms().fair_share.is_none();
+        let caches = PoolCaches::default();
+        let waits = |step| {
+            let request = self.request(step)?;
+            let in_pool = RequestInPool::new(self, pool, request)?;
+            let follows_head = head.is_none_or(|head| head.rank() < in_pool.rank());
+            let follows_alike = || in_pool.account.queue.follows_alike(request);
+            let is_blocked = || {
+                let pools = self.pools_for(request);
+                let (preempts, _) = match self.grant(request, &pools) {
+                    Some(_) => return false,
+                    None => self.preempt(request, &pools, now, &caches),
+                };
+                preempts.is_none()
+            };
+            Some(follows_head && (follows_alike() || is_blocked()))
+        };
+        is_ordered && steps.into_iter().all(|step| waits(step) == Some(true))
+    }
+
     /// Starts or withdraws a nomination that is due.
     fn resolve_nominations(&self, pool: &Pool) -> Option<Decision> {
         let firm = pool
@@ -154,11 +192,12 @@ impl Scheduler {
     /// or preempt: before that the nomination would change nothing, and finding it means going through all runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Decision> {
         let mut head: Option<BlockedHead<'_>> = None;
+        let caches = PoolCaches::default();
         for (_, request) in queue_order::in_order(self, name, pool) {
             let pools = self.pools_for(request);
             let (decision, releasing) = match self.grant(request, &pools) {
                 Some(grant) => (Some(grant), None),
-                None => self.preempt(request, &pools, now),
+                None => self.preempt(request, &pools, now, &caches),
             };
             if decision
                 .as_ref()
@@ -200,17 +239,18 @@ impl Scheduler {
 
     /// Preempts in the first of the request's pools where that helps. If resources are being released anyhow, returns
     /// a nomination for these instead.
-    fn preempt(
-        &self,
-        request: &Request,
-        pools: &[(&PoolName, &Pool)],
+    fn preempt<'a>(
+        &'a self,
+        request: &'a Request,
+        pools: &[(&'a PoolName, &'a Pool)],
         now: Time,
+        caches: &PoolCaches<'a>,
     ) -> (Option<Decision>, Option<Nomination>) {
         for (name, pool) in pools {
             let Some(in_pool) = RequestInPool::new(self, pool, request) else {
                 continue;
             };
-            match preemption::outcome(in_pool, now) {
+            match preemption::outcome(in_pool, now, &caches.of_pool(name)) {
                 PreemptionOutcome::Preempt(plan) => {
                     return (Some(nominate_by_preemption(request, name, plan)), None);
                 }

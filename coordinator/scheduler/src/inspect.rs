@@ -17,6 +17,7 @@ use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::cache::CandidateCache;
 use crate::preemption::candidates::{self, Protected};
 use crate::preemption::{self, NoPreemption, PreemptionOutcome};
 
@@ -163,7 +164,7 @@ impl Scheduler {
         if nomination.is_some_and(|nomination| nomination.is_firm()) {
             return PreemptionStatus::InProgress;
         }
-        match preemption::outcome(in_pool, now) {
+        match preemption::outcome(in_pool, now, &CandidateCache::default()) {
             PreemptionOutcome::Preempt(plan) => PreemptionStatus::Possible(plan.victims),
             PreemptionOutcome::AwaitRelease(_) => PreemptionStatus::AwaitingRelease,
             PreemptionOutcome::Impossible(why) => PreemptionStatus::Impossible(why),

@@ -12,6 +12,7 @@
 //! would help. `ends` finds the runs that a request waits for if it preempts none, and `preemption_risk` the runs that
 //! could be preempted at all.
 
+pub(crate) mod cache;
 pub(crate) mod candidates;
 mod counting;
 pub(crate) mod ends;
@@ -35,7 +36,8 @@ use sluice_common::time::Time;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule, candidates};
+use crate::preemption::cache::{CandidateCache, HeadCache};
+use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
@@ -85,17 +87,21 @@ pub enum NoPreemption {
 }
 
 /// Looks for victims for a request that is blocked in a pool. Resources of the head's nomination are left out first;
-/// a preemptible request is then tried with them.
-pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcome {
+/// a preemptible request is then tried with them. `cache` is of the pool.
+pub(crate) fn outcome<'a>(
+    in_pool: RequestInPool<'a>,
+    now: Time,
+    cache: &CandidateCache<'a>,
+) -> PreemptionOutcome {
     if !in_pool.request.preemptible && !in_pool.is_in_share() {
         return PreemptionOutcome::Impossible(NoPreemption::NotAllowed);
     }
-    let candidates = candidates(in_pool, now);
+    let candidates = cache.candidates(in_pool, now);
     if candidates.runs.is_empty() && in_pool.pool.releasing.is_empty() {
         // Most requests of a long queue end here: no run could help.
         return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
     }
-    let found = outcome_of(in_pool, &candidates);
+    let found = outcome_of(in_pool, &candidates, cache.heads());
     let PreemptionOutcome::Preempt(plan) = &found else {
         return found;
     };
@@ -103,9 +109,8 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
         return found;
     }
     // Own victims would only pass the preemption on: rather preempt the one run that is enough.
-    let mut foreign = candidates;
-    foreign.runs.retain(|it| it.rule != PreemptionRule::Own);
-    match outcome_of(in_pool, &foreign) {
+    let foreign = candidates.filtered(|it| it.rule != PreemptionRule::Own);
+    match outcome_of(in_pool, &foreign, cache.heads()) {
         PreemptionOutcome::Preempt(plan) if plan.victims.len() == 1 => {
             PreemptionOutcome::Preempt(plan)
         }
@@ -116,15 +121,19 @@ pub(crate) fn outcome(in_pool: RequestInPool<'_>, now: Time) -> PreemptionOutcom
 }
 
 /// The first outcome other than impossible on the platforms of the request.
-fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &Candidates<'a>) -> PreemptionOutcome {
+fn outcome_of<'a>(
+    in_pool: RequestInPool<'a>,
+    candidates: &Candidates<'a>,
+    heads: &HeadCache<'a>,
+) -> PreemptionOutcome {
     let mut platforms_of = in_pool.each_platform();
     let first = platforms_of
         .next()
-        .map(|in_pool| outcome_on_platform(in_pool, candidates));
+        .map(|in_pool| outcome_on_platform(in_pool, candidates, heads));
     let mut outcome = first.unwrap_or(PreemptionOutcome::Impossible(NoPreemption::NotEnough));
     for in_pool in platforms_of {
         if let PreemptionOutcome::Impossible(why) = outcome {
-            outcome = match outcome_on_platform(in_pool, candidates) {
+            outcome = match outcome_on_platform(in_pool, candidates, heads) {
                 PreemptionOutcome::Impossible(_) => PreemptionOutcome::Impossible(why),
                 found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
                     found
@@ -139,8 +148,9 @@ fn outcome_of<'a>(in_pool: RequestInPool<'a>, candidates: &Candidates<'a>) -> Pr
 fn outcome_on_platform<'a>(
     in_pool: RequestInPool<'a>,
     candidates: &Candidates<'a>,
+    heads: &HeadCache<'a>,
 ) -> PreemptionOutcome {
-    let index = CandidateIndex::new(in_pool, candidates);
+    let index = CandidateIndex::new(in_pool, candidates, heads);
     let reserved = in_pool.reserved_for_others();
     if in_pool.own_gpus_are_reserved(&reserved.firm) {
         return PreemptionOutcome::Impossible(NoPreemption::NotEnough);
@@ -170,11 +180,11 @@ fn outcome_on_platform<'a>(
     }
 }
 
-fn queue_head<'a>(
+fn queue_head<'a, 'r>(
     in_pool: RequestInPool<'a>,
     step: &StepId,
-    firm: &'a Reservations,
-) -> Option<HeadNomination<'a>> {
+    firm: &'r Reservations,
+) -> Option<HeadNomination<'a, 'r>> {
     Some(HeadNomination {
         firm,
         request: in_pool.scheduler.request(step)?,
@@ -186,7 +196,7 @@ fn queue_head<'a>(
 /// run holds.
 fn shares_runs_with(
     in_pool: RequestInPool<'_>,
-    head: &HeadNomination<'_>,
+    head: &HeadNomination<'_, '_>,
     candidates: &[Candidate<'_>],
 ) -> bool {
     let releasing = in_pool.pool.releasing.iter();
@@ -196,7 +206,7 @@ fn shares_runs_with(
 
 /// The same, with what is reserved for other requests.
 fn outcome_beside<'a>(
-    mut what_if: WhatIf<'a>,
+    mut what_if: WhatIf<'a, '_>,
     index: &CandidateIndex<'a, '_>,
 ) -> PreemptionOutcome {
     let in_pool = index.in_pool;
@@ -205,7 +215,7 @@ fn outcome_beside<'a>(
         what_if.remove(id, run);
     }
     let Some(mut offer) = cheapest(&what_if, index) else {
-        return PreemptionOutcome::Impossible(match index.all.is_empty() {
+        return PreemptionOutcome::Impossible(match index.all().is_empty() {
             true => NoPreemption::NoCandidates,
             false if index.has_budget() => NoPreemption::BeyondBudget,
             false => NoPreemption::NotEnough,
@@ -244,7 +254,10 @@ fn outcome_beside<'a>(
     }
 }
 
-fn cheapest<'a, 'c>(what_if: &WhatIf<'a>, index: &CandidateIndex<'a, 'c>) -> Option<Offer<'a, 'c>> {
+fn cheapest<'a, 'c>(
+    what_if: &WhatIf<'a, '_>,
+    index: &CandidateIndex<'a, 'c>,
+) -> Option<Offer<'a, 'c>> {
     match index.in_pool.request.hosts {
         0 | 1 => cheapest_host(index.in_pool, what_if, index),
         _ => gang::cheapest_hosts(index.in_pool, what_if, index),
@@ -253,7 +266,7 @@ fn cheapest<'a, 'c>(what_if: &WhatIf<'a>, index: &CandidateIndex<'a, 'c>) -> Opt
 
 /// Victims that can be frozen instead of stopped: those that support it and whose memory the request does not need.
 fn freeze_where_possible<'a>(
-    what_if: &mut WhatIf<'a>,
+    what_if: &mut WhatIf<'a, '_>,
     hosts: &[NodeName],
     taken: &[&Candidate<'a>],
 ) -> BTreeSet<AttemptId> {
@@ -274,7 +287,7 @@ fn freeze_where_possible<'a>(
 /// The runs, of those that are being released anyhow, that the request must wait for: those on its hosts, and those
 /// elsewhere whose part of the pool or of its subject's limit it needs.
 fn needed_of_releasing<'a>(
-    mut what_if: WhatIf<'a>,
+    mut what_if: WhatIf<'a, '_>,
     releasing: impl Iterator<Item = (&'a AttemptId, &'a Run)>,
     hosts: &[NodeName],
 ) -> BTreeSet<AttemptId> {
@@ -293,7 +306,7 @@ fn needed_of_releasing<'a>(
 /// Runs of the pool that are being released and reserved for no request.
 fn releasing<'a>(
     in_pool: RequestInPool<'a>,
-    what_if: &WhatIf<'a>,
+    what_if: &WhatIf<'a, '_>,
 ) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
     let RequestInPool {
         scheduler, pool, ..
@@ -306,7 +319,7 @@ fn releasing<'a>(
 /// The host on which the request could run at the lowest preemption cost.
 fn cheapest_host<'a, 'c>(
     in_pool: RequestInPool<'a>,
-    base: &WhatIf<'a>,
+    base: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
     let large = in_pool.covering(&in_pool.host_index().by_usable);

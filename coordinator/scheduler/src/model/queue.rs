@@ -112,6 +112,13 @@ impl Queue {
         })
     }
 
+    /// Whether a request of the same class is ahead and has no firm nomination, so that both can start only together.
+    pub(crate) fn follows_alike(&self, request: &Request) -> bool {
+        let places = self.classes.get(&request.class(self.by_user));
+        let mut ahead = places.into_iter().flat_map(|it| it.range(..request.place));
+        ahead.any(|place| !self.nominated.contains(place))
+    }
+
     /// Each class with its first request.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (&RequestClass, &StepId)> {
         let firsts = self.classes.iter();
@@ -135,6 +142,15 @@ impl Queue {
                 last = !passes(step);
                 Some(step)
             })
+        })
+    }
+
+    /// The first two requests of each class without a firm nomination.
+    pub(crate) fn first_two(&self) -> impl Iterator<Item = &StepId> {
+        self.classes.values().flat_map(|places| {
+            let places = places.iter();
+            let places = places.filter(|place| !self.nominated.contains(place));
+            places.take(2).filter_map(|place| self.steps.get(place))
         })
     }
 

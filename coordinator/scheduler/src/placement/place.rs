@@ -226,7 +226,9 @@ impl<'a> RequestInPool<'a> {
     /// The first request of its own subject ahead of it that waits for the subject's limit. A preemptible request
     /// that goes past it is backfill to it.
     pub(crate) fn limited_request_ahead(&self) -> Option<StepId> {
-        if !self.request.preemptible {
+        let policy = self.account.policy.as_ref();
+        let has_limit = policy.is_some_and(|policy| !policy.limit.is_empty());
+        if !self.request.preemptible || !has_limit {
             return None;
         }
         let own = self.rank();

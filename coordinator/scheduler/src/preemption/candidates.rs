@@ -9,20 +9,18 @@
 //! | reclaim | runs of another subject that holds more than its share of a resource that is short | the request is inside its reserved share |
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use core::cmp::Reverse;
 
 use sluice_common::amount::STEP_RUN;
-use sluice_common::id::{AttemptId, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, Subject};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
 use crate::model::account::Account;
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
-use crate::model::request::{Request, Run};
+use crate::model::request::Run;
 use crate::model::resources::HOST_KEYS;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
@@ -89,8 +87,29 @@ pub(crate) struct Candidate<'a> {
 pub(crate) struct Candidates<'a> {
     /// In victim order.
     pub(crate) runs: Vec<Candidate<'a>>,
+    /// Positions in `runs` of those on each host, in the same order.
+    pub(crate) on: BTreeMap<&'a NodeName, Vec<usize>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
+}
+
+impl<'a> Candidates<'a> {
+    /// Indexes runs, which are in victim order, by host.
+    pub(crate) fn new(runs: Vec<Candidate<'a>>, budget: Option<LossBudget>) -> Self {
+        let mut on: BTreeMap<&'a NodeName, Vec<usize>> = BTreeMap::new();
+        for (position, candidate) in runs.iter().enumerate() {
+            for node in &candidate.run.holding {
+                on.entry(node).or_default().push(position);
+            }
+        }
+        Self { runs, on, budget }
+    }
+
+    /// The same without the runs for which `keeps` is false.
+    pub(crate) fn filtered(&self, keeps: impl Fn(&Candidate<'a>) -> bool) -> Self {
+        let runs = self.runs.iter().filter(|it| keeps(it));
+        Self::new(runs.cloned().collect(), self.budget)
+    }
 }
 
 impl Candidate<'_> {
@@ -162,8 +181,7 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Candidate
         add_backfill(&mut found, in_pool, backfill, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
-    let runs = found;
-    Candidates { runs, budget }
+    Candidates::new(found, budget)
 }
 
 /// Marks, for a request that must borrow, which resources a run holds within its subject's share.
@@ -370,33 +388,5 @@ fn candidate<'a>(
         in_share: Vec::new(),
         is_left_over: false,
         loss: 0,
-    }
-}
-
-/// The first requests of each class of the subjects asked about, which could be in share again after a preemption.
-/// One decision tries many sets of victims and looks these up once.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HeadCache<'a>(Rc<RefCell<HeadsBySubject<'a>>>);
-
-type HeadsBySubject<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
-
-impl<'a> HeadCache<'a> {
-    /// The first requests of a subject.
-    pub(crate) fn of_subject(
-        &self,
-        in_pool: RequestInPool<'a>,
-        subject: &'a Subject,
-    ) -> Rc<[&'a Request]> {
-        let mut found = self.0.borrow_mut();
-        let heads = found.entry(subject).or_insert_with(|| {
-            let account = in_pool.pool.account(subject).into_iter();
-            // The next request of the same class is behind the waiting one.
-            let waits = |step: &StepId| *step == in_pool.request.step;
-            let heads = account.flat_map(move |account| account.queue.heads_past(waits));
-            heads
-                .filter_map(|step| in_pool.scheduler.request(step))
-                .collect()
-        });
-        Rc::clone(heads)
     }
 }

@@ -1,7 +1,6 @@
 //! Chooses victims for given hosts: takes candidates in victim order until the request fits, then drops those that
 //! are not needed.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -21,11 +20,11 @@ const MAX_DEAD_ENDS: usize = 8;
 /// fits. A small run that goes first may bring its subject down to its share, or cover the one resource for which a
 /// large run could be preempted, and so protect the large run that would have been enough. Then the search leaves the
 /// small run out and starts again. If several runs are in the way, each is left out in turn.
-pub(crate) fn fill<'a, 'c>(
-    what_if: &WhatIf<'a>,
+pub(crate) fn fill<'a, 'c, 'r>(
+    what_if: &WhatIf<'a, 'r>,
     index: &CandidateIndex<'a, 'c>,
     hosts: &[NodeName],
-) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a>)> {
+) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a, 'r>)> {
     let mut dead_ends = MAX_DEAD_ENDS;
     let mut untried = Vec::from([BTreeSet::new()]);
     let mut was_short_end = false;
@@ -50,32 +49,32 @@ pub(crate) fn fill<'a, 'c>(
 }
 
 /// Result of taking candidates in victim order.
-enum CountResult<'a, 'c> {
+enum CountResult<'a, 'c, 'r> {
     /// These victims are enough; the pool without them.
-    Enough(Vec<&'c Candidate<'a>>, Box<WhatIf<'a>>),
+    Enough(Vec<&'c Candidate<'a>>, Box<WhatIf<'a, 'r>>),
     /// Not enough. `obstacles` are the runs, in victim order, whose removal protected another run.
     Short { obstacles: Vec<&'a AttemptId> },
 }
 
 /// Each victim counts down its subject's excess, so a subject drops below its share only by the run that straddles
 /// the line.
-fn count_victims<'a, 'c>(
-    what_if: &WhatIf<'a>,
+fn count_victims<'a, 'c, 'r>(
+    what_if: &WhatIf<'a, 'r>,
     index: &CandidateIndex<'a, 'c>,
     hosts: &[NodeName],
     left_out: &BTreeSet<&'a AttemptId>,
-) -> CountResult<'a, 'c> {
+) -> CountResult<'a, 'c, 'r> {
     let mut what_if = what_if.clone();
     let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
     let mut obstacles = Vec::new();
     let whole = what_if.shortage(hosts);
     let mut shortage = whole.clone();
     // A shortage only shrinks, so a run that does not help now never does.
-    let helpful = match shortage.is_only_of_hosts() {
-        true => index.on_any(hosts),
-        false => Cow::Borrowed(&*index.all),
+    let (there, anywhere) = match shortage.is_only_of_hosts() {
+        true => (index.on_any(hosts), &[][..]),
+        false => (Vec::new(), index.all()),
     };
-    for candidate in helpful.iter() {
+    for candidate in there.into_iter().chain(anywhere) {
         if shortage.is_none() {
             break;
         }
@@ -85,7 +84,7 @@ fn count_victims<'a, 'c>(
         }
         if may_go(&what_if, &shortage, candidate) {
             what_if.remove(candidate.id, candidate.run);
-            taken.push(*candidate);
+            taken.push(candidate);
             what_if.shrink(&mut shortage, candidate.run);
         } else if obstacles.len() < MAX_OBSTACLES
             && shortage.is_helped_by(&what_if, false, candidate.id, candidate.run)
@@ -104,7 +103,7 @@ fn count_victims<'a, 'c>(
 }
 
 /// Whether preempting a run would help, under the rule that applies to it.
-fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
+fn may_go(what_if: &WhatIf<'_, '_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
     let (id, run) = (candidate.id, candidate.run);
     match candidate.rule {
         PreemptionRule::Own => shortage.is_helped_by(what_if, true, id, run),
@@ -117,7 +116,7 @@ fn may_go(what_if: &WhatIf<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'
 /// that covered the resource of which its subject holds an excess. If no single one qualifies, the first victim of
 /// its subject.
 fn obstacles_to<'a>(
-    what_if: &WhatIf<'a>,
+    what_if: &WhatIf<'a, '_>,
     hosts: &[NodeName],
     protection: &Candidate<'a>,
     taken: &[&Candidate<'a>],
@@ -147,7 +146,7 @@ fn obstacles_to<'a>(
 
 /// Drops every victim without which the request still fits, the last in victim order first.
 pub(crate) fn prune<'a>(
-    mut what_if: WhatIf<'a>,
+    mut what_if: WhatIf<'a, '_>,
     hosts: &[NodeName],
     taken: &mut Vec<&Candidate<'a>>,
 ) {

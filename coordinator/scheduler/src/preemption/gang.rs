@@ -25,7 +25,7 @@ const MAX_HOST_SETS: usize = 128;
 /// The hosts on which a gang could run at the lowest cost, of those that are tried.
 pub(crate) fn cheapest_hosts<'a, 'c>(
     in_pool: RequestInPool<'a>,
-    base: &WhatIf<'a>,
+    base: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
     let wanted = in_pool.request.hosts as usize;
@@ -34,7 +34,7 @@ pub(crate) fn cheapest_hosts<'a, 'c>(
         base,
         index,
         wanted,
-        wide: index.all.iter().any(|it| it.run.holding.len() > 1),
+        wide: index.all().iter().any(|it| it.run.holding.len() > 1),
         tries: MAX_HOST_SETS + MAX_FIRST_HOSTS.saturating_mul(wanted),
     };
     let offers = search.alone();
@@ -50,7 +50,7 @@ struct PricedHost<'a, 'c> {
 
 struct HostSetSearch<'s, 'a, 'c> {
     in_pool: RequestInPool<'a>,
-    base: &'s WhatIf<'a>,
+    base: &'s WhatIf<'a, 's>,
     index: &'s CandidateIndex<'a, 'c>,
     wanted: usize,
     /// Whether a candidate spans several hosts.
@@ -65,7 +65,7 @@ impl<'a, 'c> HostSetSearch<'_, 'a, 'c> {
     fn alone(&self) -> Vec<PricedHost<'a, 'c>> {
         let RequestInPool { pool, .. } = self.in_pool;
         let host_index = self.in_pool.host_index();
-        let busy = self.index.on.keys().copied().chain(self.base.freed_hosts());
+        let busy = self.index.hosts().chain(self.base.freed_hosts());
         let busy: BTreeSet<&NodeName> = busy.collect();
         let fits = |node: &NodeName| self.base.could_cover(node, self.index.held_on(node));
         let idle = self

@@ -1,63 +1,51 @@
-//! Indexes candidates by host, so that one host is tried without going through runs elsewhere.
+//! The candidates of one request: all, and by host, so that one host is tried without going through runs elsewhere.
 
-use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
-use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
-use crate::model::loss_budget::LossBudget;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidate, Candidates, HeadCache};
+use crate::preemption::cache::HeadCache;
+use crate::preemption::candidates::{Candidate, Candidates};
 
-/// Candidates in victim order: all, and by host.
+/// Candidates of a request on one platform.
 #[derive(Clone)]
 pub(crate) struct CandidateIndex<'a, 'c> {
     pub(crate) in_pool: RequestInPool<'a>,
     /// Whether only sets count that the victims would not reclaim at once.
     pub(crate) must_last: bool,
-    pub(crate) all: Rc<[&'c Candidate<'a>]>,
-    pub(crate) on: Rc<BTreeMap<&'a NodeName, HostCandidates<'a, 'c>>>,
+    candidates: &'c Candidates<'a>,
     pub(crate) heads: HeadCache<'a>,
-    /// Work that preemption may lose; `None` if nothing bounds it.
-    budget: Option<LossBudget>,
-}
-
-/// Candidates on one host.
-#[derive(Default)]
-pub(crate) struct HostCandidates<'a, 'c> {
-    pub(crate) candidates: Vec<&'c Candidate<'a>>,
-    /// All that they hold of it.
-    pub(crate) held: HostResources,
 }
 
 impl<'a, 'c> CandidateIndex<'a, 'c> {
-    pub(crate) fn new(in_pool: RequestInPool<'a>, candidates: &'c Candidates<'a>) -> Self {
-        let Candidates { runs, budget } = candidates;
-        let mut on: BTreeMap<&'a NodeName, HostCandidates<'a, 'c>> = BTreeMap::new();
-        for candidate in runs {
-            for node in &candidate.run.holding {
-                let there = on.entry(node).or_default();
-                there.candidates.push(candidate);
-                let back = in_pool.released_for(node, candidate.id, candidate.run.each());
-                there.held = there.held.plus(back);
-            }
-        }
+    pub(crate) fn new(
+        in_pool: RequestInPool<'a>,
+        candidates: &'c Candidates<'a>,
+        heads: &HeadCache<'a>,
+    ) -> Self {
         Self {
             in_pool,
             must_last: false,
-            all: runs.iter().collect(),
-            on: Rc::new(on),
-            heads: HeadCache::default(),
-            budget: *budget,
+            candidates,
+            heads: heads.clone(),
         }
+    }
+
+    /// All candidates in victim order.
+    pub(crate) fn all(&self) -> &'c [Candidate<'a>] {
+        &self.candidates.runs
+    }
+
+    /// Hosts with candidates.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &NodeName> {
+        self.candidates.on.keys().map(|node| &**node)
     }
 
     /// Whether a budget bounds what preemption may lose.
     pub(crate) fn has_budget(&self) -> bool {
-        self.budget.is_some()
+        self.candidates.budget.is_some()
     }
 
     /// Whether the budget covers the loss of victims.
@@ -67,7 +55,8 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
     {
         let losses = victims.map(|candidate| candidate.loss);
         let sum = losses.fold(0, u64::saturating_add);
-        self.budget.is_none_or(|budget| budget.covers(sum))
+        let budget = self.candidates.budget;
+        budget.is_none_or(|budget| budget.covers(sum))
     }
 
     /// The same, accepting only sets that the victims would not reclaim at once.
@@ -78,25 +67,31 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
         }
     }
 
-    pub(crate) fn on(&self, node: &NodeName) -> &[&'c Candidate<'a>] {
-        self.on.get(node).map_or(&[], |there| &there.candidates)
+    /// Candidates on one host, in victim order.
+    pub(crate) fn on(
+        &self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
+        let Candidates { runs, on, .. } = self.candidates;
+        let positions = on.get(node).into_iter().flatten();
+        positions.map(|position| &runs[*position])
     }
 
     /// Candidates on any of several hosts, in victim order.
-    pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Cow<'_, [&'c Candidate<'a>]> {
-        if let [host] = hosts {
-            return Cow::Borrowed(self.on(host));
-        }
-        let there = hosts.iter().flat_map(|host| self.on(host)).copied();
+    pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Vec<&'c Candidate<'a>> {
+        let there = hosts.iter().flat_map(|host| self.on(host));
         let mut there: Vec<&'c Candidate<'a>> = there.collect();
-        there.sort_unstable_by_key(|candidate| candidate.rank);
-        there.dedup_by_key(|candidate| candidate.id);
-        Cow::Owned(there)
+        if hosts.len() > 1 {
+            there.sort_unstable_by_key(|candidate| candidate.rank);
+            there.dedup_by_key(|candidate| candidate.id);
+        }
+        there
     }
 
     /// All that candidates hold of a host.
     pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
-        let there = self.on.get(node);
-        there.map_or(HostResources::default(), |there| there.held)
+        let there = self.on(node);
+        let held = there.map(|it| self.in_pool.released_for(node, it.id, it.run.each()));
+        held.fold(HostResources::default(), HostResources::plus)
     }
 }

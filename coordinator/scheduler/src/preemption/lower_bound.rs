@@ -28,16 +28,19 @@ impl LowerBound {
 }
 
 /// The lower bound for a host; nothing if the request fits there as it is.
-pub(crate) fn on(base: &WhatIf<'_>, node: &NodeName, candidates: &[&Candidate<'_>]) -> LowerBound {
+pub(crate) fn on<'c, 'a: 'c>(
+    base: &WhatIf<'a, '_>,
+    node: &NodeName,
+    candidates: impl Iterator<Item = &'c Candidate<'a>> + Clone,
+) -> LowerBound {
     let missing = base.missing_count_on(node);
     if missing == HostResources::default() {
         return LowerBound::default();
     }
-    let own = candidates.iter().any(|candidate| !candidate.rank.foreign);
-    let priorities = candidates.iter().map(|candidate| candidate.rank.priority);
-    let held = candidates
-        .iter()
-        .map(|it| (it.rank.work, it.run.each().mgpu()));
+    let own = candidates.clone().any(|candidate| !candidate.rank.foreign);
+    let priorities = candidates.clone();
+    let priorities = priorities.map(|candidate| candidate.rank.priority);
+    let held = candidates.map(|it| (it.rank.work, it.run.each().mgpu()));
     LowerBound {
         highest_priority: priorities.min().filter(|_| !own),
         work: least_work(held, missing.mgpu()),

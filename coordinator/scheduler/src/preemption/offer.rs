@@ -28,7 +28,7 @@ pub(crate) struct Offer<'a, 'c> {
 impl<'a, 'c> Offer<'a, 'c> {
     /// The cheapest set of victims on `hosts`; `None` if it makes no room there or loses more than is allowed.
     pub(crate) fn for_hosts(
-        what_if: &WhatIf<'a>,
+        what_if: &WhatIf<'a, '_>,
         index: &CandidateIndex<'a, 'c>,
         hosts: Vec<NodeName>,
     ) -> Option<Self> {
@@ -47,7 +47,7 @@ impl<'a, 'c> Offer<'a, 'c> {
     /// Whether the victims would reclaim the resources at once.
     pub(crate) fn would_be_taken_back(
         &self,
-        what_if: &WhatIf<'a>,
+        what_if: &WhatIf<'a, '_>,
         index: &CandidateIndex<'a, 'c>,
     ) -> bool {
         let in_pool = index.in_pool;

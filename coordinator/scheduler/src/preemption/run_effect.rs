@@ -12,7 +12,7 @@ impl Shortage<'_> {
     /// than its share.
     pub(crate) fn is_helped_by_excess(
         &self,
-        what_if: &WhatIf<'_>,
+        what_if: &WhatIf<'_, '_>,
         candidate: &Candidate<'_>,
     ) -> bool {
         let Candidate { id, run, .. } = candidate;
@@ -27,7 +27,7 @@ impl Shortage<'_> {
     /// Whether preempting a backfill run of the request would help.
     pub(crate) fn is_helped_by_backfill(
         &self,
-        what_if: &WhatIf<'_>,
+        what_if: &WhatIf<'_, '_>,
         candidate: &Candidate<'_>,
     ) -> bool {
         let Candidate { id, run, .. } = candidate;
@@ -40,7 +40,7 @@ impl Shortage<'_> {
     /// Whether preempting a run would help; `own` if it is of the request's own subject.
     pub(crate) fn is_helped_by(
         &self,
-        what_if: &WhatIf<'_>,
+        what_if: &WhatIf<'_, '_>,
         own: bool,
         id: &AttemptId,
         run: &Run,
@@ -57,7 +57,7 @@ impl Shortage<'_> {
     /// short in the pool.
     fn keys<'b>(
         &'b self,
-        what_if: &'b WhatIf<'_>,
+        what_if: &'b WhatIf<'_, '_>,
         id: &'b AttemptId,
         run: &'b Run,
     ) -> impl Iterator<Item = (Option<&'b NodeName>, &'b str)> {

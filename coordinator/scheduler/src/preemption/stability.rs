@@ -12,10 +12,10 @@ use crate::model::request::{Request, Run};
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::Plan;
-use crate::preemption::candidates::HeadCache;
+use crate::preemption::cache::HeadCache;
 use crate::preemption::what_if::WhatIf;
 
-impl<'a> WhatIf<'a> {
+impl<'a> WhatIf<'a, '_> {
     /// Whether another request could take nothing back from this one: it asks for nothing that counts in shares, and
     /// its priority is not higher.
     fn reclaims_nothing(&self, account: &Account, other: &Request) -> bool {

@@ -20,10 +20,10 @@ use crate::preemption::candidates::Candidate;
 
 /// A hypothetical state of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct WhatIf<'a> {
+pub(crate) struct WhatIf<'a, 'r> {
     pub(super) in_pool: RequestInPool<'a>,
-    reservations: Cow<'a, Reservations>,
-    head: Option<HeadNomination<'a>>,
+    reservations: Cow<'r, Reservations>,
+    head: Option<HeadNomination<'a, 'r>>,
     pub(super) removed: BTreeMap<&'a AttemptId, ReleasedRun<'a>>,
     freed_on: ResourcesByHost,
     freed: Amounts,
@@ -35,9 +35,9 @@ pub(crate) struct WhatIf<'a> {
 
 /// A head that goes before the request and waits for runs to end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HeadNomination<'a> {
+pub(crate) struct HeadNomination<'a, 'r> {
     /// Reservations of requests other than the head.
-    pub(crate) firm: &'a Reservations,
+    pub(crate) firm: &'r Reservations,
     pub(crate) request: &'a Request,
     pub(crate) nomination: &'a Nomination,
 }
@@ -63,8 +63,8 @@ pub(crate) struct Shortage<'a> {
     pub(super) own_gpus: Option<&'a GpuUuids>,
 }
 
-impl<'a> WhatIf<'a> {
-    pub(crate) fn new(in_pool: RequestInPool<'a>, reservations: &'a Reservations) -> Self {
+impl<'a, 'r> WhatIf<'a, 'r> {
+    pub(crate) fn new(in_pool: RequestInPool<'a>, reservations: &'r Reservations) -> Self {
         Self {
             in_pool,
             reservations: Cow::Borrowed(reservations),
@@ -81,8 +81,8 @@ impl<'a> WhatIf<'a> {
     /// does not need them.
     pub(crate) fn sharing_with_head(
         in_pool: RequestInPool<'a>,
-        reservations: &'a Reservations,
-        head: HeadNomination<'a>,
+        reservations: &'r Reservations,
+        head: HeadNomination<'a, 'r>,
     ) -> Self {
         Self {
             head: Some(head),
@@ -92,7 +92,7 @@ impl<'a> WhatIf<'a> {
 
     /// Reserves for the head what it needs of the awaited runs that are still there.
     fn update_head_reservations(&mut self, id: &AttemptId) {
-        let awaits = |head: &HeadNomination<'_>| head.nomination.awaits.contains(id);
+        let awaits = |head: &HeadNomination<'_, '_>| head.nomination.awaits.contains(id);
         let Some(head) = self.head.filter(awaits) else {
             return;
         };

@@ -50,7 +50,8 @@ fn first_fit<'a>(
     let wanted = in_pool.request.hosts as usize;
     let mut what_if = WhatIf::new(in_pool, reservations);
     let search = Search::new(in_pool, None);
-    let fits = |what_if: &WhatIf<'a>, node| what_if.missing_on(node) == HostResources::default();
+    let fits =
+        |what_if: &WhatIf<'a, '_>, node| what_if.missing_on(node) == HostResources::default();
     let free = search.hosts().take_while(|(_, missing)| *missing == (0, 0));
     let free = free
         .map(|(node, _)| node)

@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
     pub(super) fn ends_on_hosts(
         &self,
         reservations: &'a Reservations,
-        mut next: impl FnMut(&WhatIf<'a>, &[NodeName]) -> Option<HostEnds<'a>>,
+        mut next: impl FnMut(&WhatIf<'a, '_>, &[NodeName]) -> Option<HostEnds<'a>>,
     ) -> Option<AwaitedEnds> {
         let Self { in_pool, .. } = *self;
         let mut what_if = WhatIf::new(in_pool, reservations);
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
 
     /// The nearest host beside those that are chosen already. Hosts on which little is missing come first, so the search
     /// ends when no other host could be nearer.
-    fn nearest_host(&self, base: &WhatIf<'a>, chosen: &[NodeName]) -> Option<HostEnds<'a>> {
+    fn nearest_host(&self, base: &WhatIf<'a, '_>, chosen: &[NodeName]) -> Option<HostEnds<'a>> {
         let mut best: Option<HostEnds<'a>> = None;
         let others = self.hosts().filter(|(node, _)| !chosen.contains(node));
         for (looked_at, (node, missing)) in others.enumerate() {
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
     /// The smallest set of runs that must end before the request fits on `hosts`, of which `node` is the last.
     pub(super) fn near(
         &self,
-        base: &WhatIf<'a>,
+        base: &WhatIf<'a, '_>,
         node: &NodeName,
         hosts: &[NodeName],
     ) -> Option<HostEnds<'a>> {
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
     /// first.
     fn runs_to_end(
         &self,
-        mut what_if: WhatIf<'a>,
+        mut what_if: WhatIf<'a, '_>,
         hosts: &[NodeName],
         here: Vec<Named<'a>>,
     ) -> Option<Vec<Named<'a>>> {
@@ -272,7 +272,7 @@ fn smallest_set<'a>(
 }
 
 /// Drops runs that need not be awaited, the last first.
-fn drop_unneeded<'a>(what_if: &mut WhatIf<'a>, hosts: &[NodeName], taken: &mut Vec<Named<'a>>) {
+fn drop_unneeded<'a>(what_if: &mut WhatIf<'a, '_>, hosts: &[NodeName], taken: &mut Vec<Named<'a>>) {
     let mut needed = Vec::new();
     while let Some((id, run)) = taken.pop() {
         what_if.restore(id);
