@@ -5,7 +5,7 @@ mod affected;
 mod dry_run;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -14,7 +14,8 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, HelloReply, ToNode};
 
-use self::affected::affected_pools;
+use self::affected::AffectedPools;
+pub(crate) use self::affected::PoolCheck;
 use crate::contact::Contact;
 use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
 use crate::model::recovery::LogPoint;
@@ -29,7 +30,7 @@ pub(crate) struct Context {
     state: State,
     contacts: BTreeMap<NodeName, Contact>,
     /// Pools in which a change could let a step start.
-    affected: BTreeSet<PoolName>,
+    affected: AffectedPools,
     now: Time,
     listening_since: Time,
     began_at: LogPoint,
@@ -53,7 +54,7 @@ impl Context {
             settings,
             state,
             contacts: BTreeMap::new(),
-            affected: BTreeSet::new(),
+            affected: AffectedPools::default(),
             now: Time::default(),
             listening_since: Time::default(),
             began_at: LogPoint::default(),
@@ -126,7 +127,7 @@ impl Context {
     }
 
     /// A pool in which a change could let a step start, if one is left to check.
-    pub(crate) fn affected_pool(&self) -> Option<&PoolName> {
+    pub(crate) fn affected_pool(&self) -> Option<(&PoolName, &PoolCheck)> {
         self.affected.first()
     }
 
@@ -134,9 +135,9 @@ impl Context {
         self.affected.insert(pool);
     }
 
-    /// Marks a pool as checked: no step starts there until something changes.
-    pub(crate) fn set_settled(&mut self, pool: &PoolName) {
-        self.affected.remove(pool);
+    /// Marks a pool as checked: no step starts there until something changes, or until that time.
+    pub(crate) fn set_settled(&mut self, pool: &PoolName, until: Option<Time>) {
+        self.affected.set_settled(pool, until);
     }
 
     /// Applies a record to the state and has it stored. Every decision takes effect here.
@@ -146,15 +147,13 @@ impl Context {
             at: self.now,
             record,
         };
-        self.affected
-            .extend(affected_pools(&self.state, &stamped.record));
+        self.affected.note(&self.state, &stamped.record, self.now);
         if let Some(rollback) = &mut self.rollback {
             rollback.note(&self.state, &stamped.record);
         }
         let fits = self.state.apply(&stamped);
         fits.expect("what the core decides follows from the state it decides on");
-        self.affected
-            .extend(affected_pools(&self.state, &stamped.record));
+        self.affected.note(&self.state, &stamped.record, self.now);
         self.outbox.records.push(Output::Record(stamped));
     }
 

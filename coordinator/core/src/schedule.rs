@@ -12,7 +12,7 @@ use sluice_scheduler::{Decision, HardwareFilter, HostResources};
 use crate::attempts::gpu_assignment::place;
 use crate::attempts::orders::{send_assignment, stop_as};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
-use crate::context::Context;
+use crate::context::{Context, PoolCheck};
 use crate::input::TimerKey;
 use crate::model::step::Step;
 use crate::record::{self, Record};
@@ -26,15 +26,37 @@ pub(crate) fn schedule(ctx: &mut Context) {
     if ctx.state().recovery().is_some() {
         return;
     }
-    while let Some(pool) = ctx.affected_pool().cloned() {
-        match ctx.state().scheduler().next_decision(&pool, ctx.now()) {
+    while let Some((pool, check)) = ctx.affected_pool() {
+        let pool = pool.clone();
+        let next = match check {
+            PoolCheck::Submitted(steps) if all_wait(ctx, &pool, steps) => None,
+            PoolCheck::Submitted(_) | PoolCheck::Queue => {
+                ctx.state().scheduler().next_decision(&pool, ctx.now())
+            }
+        };
+        match next {
             Some(next) => make(ctx, next),
             None => {
-                ctx.set_settled(&pool);
-                wake_when_spared_no_longer(ctx, pool);
+                let until = ctx.state().scheduler().protected_until(&pool, ctx.now());
+                ctx.set_settled(&pool, until);
+                if let Some(at) = until {
+                    ctx.set_timer(TimerKey::Pool(pool), at);
+                }
             }
         }
     }
+}
+
+/// Whether steps that were submitted to a pool in which nothing could start change nothing there.
+fn all_wait(ctx: &Context, pool: &PoolName, submitted: &BTreeSet<StepId>) -> bool {
+    let scheduler = ctx.state().scheduler();
+    let all_wait = scheduler.all_wait(pool, submitted, ctx.now());
+    #[cfg(test)]
+    assert!(
+        !all_wait || scheduler.next_decision(pool, ctx.now()).is_none(),
+        "a whole check of the queue decides the same"
+    );
+    all_wait
 }
 
 fn make(ctx: &mut Context, next: Decision) {
@@ -127,14 +149,6 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
         .filter_map(|(_, attempt)| attempt.port)
         .collect();
     MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
-}
-
-/// Sets a timer for the next run whose `min_runtime` passes; then the pool is checked again.
-fn wake_when_spared_no_longer(ctx: &mut Context, pool: PoolName) {
-    let wake = ctx.state().scheduler().protected_until(&pool, ctx.now());
-    if let Some(at) = wake {
-        ctx.set_timer(TimerKey::Pool(pool), at);
-    }
 }
 
 fn next_attempt(step: &Step) -> AttemptId {

@@ -1,15 +1,83 @@
-//! The pools that a record affects.
+//! The pools that records affect, and what must be checked there before nothing can start.
+//!
+//! A pool in which nothing can start stays so when steps are only submitted to it: then these steps alone are checked,
+//! and not the whole queue.
 
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::time::Time;
 
 use crate::record::{Effect, Record};
 use crate::state::State;
 
-/// The pools in which `record` could let a step start. Called before and after the record is applied: a node that
-/// moves affects both its pools.
-pub(crate) fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
+/// What must be checked in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PoolCheck {
+    /// The whole queue.
+    Queue,
+    /// Steps that were submitted since the whole queue was checked; nothing else has changed.
+    Submitted(BTreeSet<StepId>),
+}
+
+/// The pools to check.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AffectedPools {
+    checks: BTreeMap<PoolName, PoolCheck>,
+    /// Pools in which nothing can start but for the checks above, and until when that holds if nothing else changes.
+    settled: BTreeMap<PoolName, Option<Time>>,
+}
+
+impl AffectedPools {
+    /// The next pool to check.
+    pub(crate) fn first(&self) -> Option<(&PoolName, &PoolCheck)> {
+        self.checks.first_key_value()
+    }
+
+    /// The whole queue of a pool must be checked.
+    pub(crate) fn insert(&mut self, pool: PoolName) {
+        self.settled.remove(&pool);
+        self.checks.insert(pool, PoolCheck::Queue);
+    }
+
+    /// Marks a pool as checked: nothing can start there until something changes, or until that time.
+    pub(crate) fn set_settled(&mut self, pool: &PoolName, until: Option<Time>) {
+        self.checks.remove(pool);
+        self.settled.insert(pool.clone(), until);
+    }
+
+    /// Notes what a record affects. Called before and after the record is applied: a node that moves affects both its
+    /// pools.
+    pub(crate) fn note(&mut self, state: &State, record: &Record, now: Time) {
+        for pool in affected_pools(state, record) {
+            let until = self.settled.get(&pool);
+            let is_settled = until.is_some_and(|until| until.is_none_or(|until| now < until));
+            match record {
+                Record::StepQueued(queued) if is_settled => {
+                    self.add_submitted(pool, &queued.step);
+                }
+                _ => self.insert(pool),
+            }
+        }
+        // Work that is saved is not lost by preemption any more: the next change checks the whole queue.
+        if let Record::Checkpointed { attempt, .. } = record
+            && let Some(run) = state.scheduler().run(attempt)
+        {
+            self.settled.remove(&run.pool);
+        }
+    }
+
+    fn add_submitted(&mut self, pool: PoolName, step: &StepId) {
+        let none = || PoolCheck::Submitted(BTreeSet::new());
+        if let PoolCheck::Submitted(steps) = self.checks.entry(pool).or_insert_with(none) {
+            steps.insert(step.clone());
+        }
+    }
+}
+
+/// The pools in which `record` could let a step start.
+fn affected_pools(state: &State, record: &Record) -> Vec<PoolName> {
     let of_run = |attempt| state.scheduler().run(attempt).map(|run| run.pool.clone());
     match record.effect() {
         Effect::Nothing => Vec::new(),

@@ -2,10 +2,8 @@
 //! So a dry run uses the same code as a real run, and costs only what it changes.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
 
-use sluice_common::id::PoolName;
-
+use super::affected::AffectedPools;
 use super::{Context, Outbox};
 use crate::state::Rollback;
 
@@ -14,7 +12,7 @@ use crate::state::Rollback;
 #[must_use = "a run is kept or taken back"]
 pub(crate) struct DryRun {
     outbox: Outbox,
-    affected: BTreeSet<PoolName>,
+    affected: AffectedPools,
 }
 
 impl Context {
