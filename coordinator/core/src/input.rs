@@ -343,7 +343,7 @@ impl NewStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveTarget {
     pub pool: PoolName,
-    /// As in [`NewStep`].
+    /// Whether the caller may move steps to pools in maintenance, because the caller may change them.
     pub past_maintenance: bool,
 }
 
