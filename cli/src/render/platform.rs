@@ -9,6 +9,7 @@ use sluice_common::id::ValidationName;
 use sluice_common::platform::spec::HardwareSelector;
 use sluice_common::template::Template;
 
+use super::amounts;
 use super::document::{self, ApplyDocument};
 use super::listed::Listed;
 use super::safe;

@@ -1,7 +1,7 @@
 //! The spec of a queued step as its caller wrote it, without what a pool filled in, so that another pool can fill it in
 //! anew.
 
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, ResourceKey, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, ResourceKey, STORAGE_MB};
 use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
@@ -11,7 +11,7 @@ use crate::model::step::Step;
 
 /// Amounts that templates fill in, by the field that a step leaves out for it.
 const FILLED: [(&str, &str); 4] = [
-    ("resources.gpu_count", GPU),
+    ("resources.gpu_count", MGPU),
     ("resources.cpu_count", MCPU),
     ("resources.memory", MEMORY_MB),
     ("resources.storage", STORAGE_MB),

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use sluice_common::amount::table::key_name;
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::request::ResourceSettings;
 use sluice_common::step::StepSpec;
@@ -73,7 +73,7 @@ pub(crate) fn defaults_of(
     below: &MergedTemplate,
     spec: &StepSpec,
 ) -> Vec<DefaultAmount> {
-    if spec.request.get(GPU) > 0 {
+    if spec.request.get(MGPU) > 0 {
         return Vec::new();
     }
     let open = |(key, amount): &DefaultAmount| {
@@ -101,7 +101,7 @@ fn states(resources: &ResourceSettings, key: &str) -> bool {
 /// The field of a step that states the amount of a key.
 pub(crate) fn field_of(key: &str) -> &'static str {
     match key {
-        GPU => "resources.gpu_count",
+        MGPU => "resources.gpu_count",
         MCPU => "resources.cpu_count",
         MEMORY_MB => "resources.memory",
         STORAGE_MB => "resources.storage",
@@ -129,7 +129,7 @@ pub(crate) fn taken_from(step: &Step, key: &str) -> Option<PoolName> {
 
 /// The cores and memory of which a step without GPUs holds nothing: it states 0, or the default was left out.
 pub fn uncounted(step: &Step) -> Vec<Uncounted> {
-    if step.state.is_terminal() || step.spec.request.get(GPU) > 0 {
+    if step.state.is_terminal() || step.spec.request.get(MGPU) > 0 {
         return Vec::new();
     }
     let keys = [MCPU, MEMORY_MB].into_iter();

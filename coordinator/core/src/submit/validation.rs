@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, MCPU};
+use sluice_common::amount::{MCPU, MGPU};
 use sluice_common::id::{PlatformName, PoolName, ValidationName};
 use sluice_common::inventory::Gpu;
 use sluice_common::platform::{self, spec};
@@ -179,7 +179,7 @@ pub(crate) fn no_host_keeps(
     rules: &[DocumentAssertion],
 ) -> Option<Rejection> {
     // A host that does not know its GPUs yet may pass later.
-    let may_pass = |node: &Node| step.0.request.get(GPU) > 0 && node.inventory.gpus_unknown;
+    let may_pass = |node: &Node| step.0.request.get(MGPU) > 0 && node.inventory.gpus_unknown;
     if rules.is_empty() || ctx.state().nodes_of(&pool.name).any(may_pass) {
         return None;
     }
