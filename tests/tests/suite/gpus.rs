@@ -604,6 +604,27 @@ fn steps_get_gpus_by_uuid_and_never_share_one() {
     );
 }
 
+#[test]
+fn steps_with_3_and_2_and_2_gpus_each_get_those_of_one_socket() {
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), host("h100x8.json"))),
+        ..DevOptions::default()
+    });
+    let node = the_node(&dev);
+    let numa_node = |uuid: &Value| {
+        let mut gpus = node["inventory"]["gpus"].as_array().unwrap().iter();
+        let gpu = gpus.find(|gpu| gpu["uuid"] == *uuid).unwrap();
+        gpu["numa_node"].as_u64().unwrap()
+    };
+    for (id, gpus, on) in [("one", "3", 0), ("two", "2", 1), ("three", "2", 1)] {
+        dev.ok(&["submit", "--id", id, "--gpus", gpus, "--", "sleep", "1000"]);
+        let step = dev.step_in(id, &["running"]);
+        let placed = step["placements"][0]["gpus"].as_array().unwrap();
+        let nodes: Vec<u64> = placed.iter().map(numa_node).collect();
+        assert_eq!(nodes, vec![on; gpus.parse().unwrap()], "{id}");
+    }
+}
+
 /// Rewrites a host file that the library reads.
 fn rewrite(path: &Path, host: &Value) {
     let beside = path.with_extension("new");
