@@ -27,7 +27,7 @@ pub type ResourceTable = BTreeMap<ResourceKey, u64>;
 /// A platform in its pool's list.
 pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 
-/// Spec of a pool. The `Default` accepts every step unchanged; a document without `defaults` is that of a new pool.
+/// Spec of a pool. The default accepts every step unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",

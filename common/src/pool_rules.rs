@@ -67,7 +67,7 @@ const NEW_POOL_MCPU: u64 = 1000;
 const NEW_POOL_MEMORY_MB: u64 = 2148;
 
 /// Defaults for settings and amounts that steps leave open; absent settings fall back to the built-in defaults, and
-/// absent amounts to those of a new pool. The `Default` has none of either.
+/// absent amounts to those of a new pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
