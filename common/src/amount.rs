@@ -1,6 +1,6 @@
 //! Amounts of resources by key. Amounts are integers, so that sums are exact and identical on every machine.
 
-pub(crate) mod field;
+pub mod field;
 pub mod table;
 
 use core::fmt;

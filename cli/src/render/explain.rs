@@ -1,6 +1,7 @@
 //! Renders explanations: the answer in the first line, then the facts, then what would help.
 
 use jiff::Timestamp;
+use sluice_common::amount::table::DocumentAmount;
 use sluice_common::api::{
     AttemptOutcomeView, AwaitedRunView, ExplainView, FairShareView, HolderView, HoldingView,
     KeyUsageView, NominationView, PoolExplanation,
@@ -120,32 +121,42 @@ fn standing(of: &FairShareView) -> String {
 
 /// Whether anything bounds the key.
 fn is_told(terms: &KeyUsageView) -> bool {
-    let bounds = [terms.reserved, terms.limit, terms.free, terms.free_there];
-    bounds.iter().any(Option::is_some)
+    let bounds = [
+        &terms.reserved,
+        &terms.limit,
+        &terms.free,
+        &terms.free_there,
+    ];
+    bounds.into_iter().any(Option::is_some)
 }
 
 fn key(terms: &KeyUsageView, subject: &str) -> String {
-    let told = |amount| figure(terms.key.as_str(), amount);
-    let (asked, used) = (told(terms.asked), told(terms.used));
-    let mut line = format!("{}: asks for {asked}", resource_noun(terms.key.as_str()));
+    let counted = |amount: &DocumentAmount| amount.counted(&terms.key);
+    let told = |amount: &DocumentAmount| {
+        let (key, amount) = counted(amount);
+        safe(&figure(&key, amount))
+    };
+    let (asked, used) = (told(&terms.asked), told(&terms.used));
+    let noun = safe(resource_noun(&counted(&terms.asked).0));
+    let mut line = format!("{noun}: asks for {asked}");
     line.push_str(&format!("; {} uses {used}", safe(subject)));
-    if terms.used_firmly > 0 {
-        let firmly = told(terms.used_firmly);
+    if counted(&terms.used_firmly).1 > 0 {
+        let firmly = told(&terms.used_firmly);
         line.push_str(&format!(" ({firmly} of them not preemptible)"));
     }
-    if terms.promised > 0 {
-        let promised = told(terms.promised);
+    if counted(&terms.promised).1 > 0 {
+        let promised = told(&terms.promised);
         line.push_str(&format!(" and {promised} more promised to others of it"));
     }
-    for (name, amount) in [("reserved", terms.reserved), ("limit", terms.limit)] {
+    for (name, amount) in [("reserved", &terms.reserved), ("limit", &terms.limit)] {
         if let Some(amount) = amount {
             line.push_str(&format!(", {name} {}", told(amount)));
         }
     }
-    if let Some(free) = terms.free {
+    if let Some(free) = &terms.free {
         line.push_str(&format!("; {} free in the pool", told(free)));
     }
-    if let (Some(node), Some(free)) = (&terms.freest_node, terms.free_there) {
+    if let (Some(node), Some(free)) = (&terms.freest_node, &terms.free_there) {
         let free = told(free);
         line.push_str(&format!(
             "; most free on one host: {free} on {}",
@@ -268,9 +279,10 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
 fn beyond(holding: &HoldingView) -> String {
     let keys = holding.beyond_share.iter();
     let keys = keys.map(|key| {
-        let used = quantity(&key.key, key.used);
-        let reserved = figure(&key.key, key.reserved);
-        format!("{} used, {reserved} reserved", safe(&used))
+        let (name, used) = key.used.counted(&key.key);
+        let (_, reserved) = key.reserved.counted(&key.key);
+        let (used, reserved) = (quantity(&name, used), figure(&name, reserved));
+        format!("{} used, {} reserved", safe(&used), safe(&reserved))
     });
     keys.collect::<Vec<_>>().join(", ")
 }

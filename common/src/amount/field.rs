@@ -40,12 +40,19 @@ fn write<S: Serializer>(key: &str, amount: u64, to: S) -> Result<S::Ok, S::Error
 
 fn read<'de, D: Deserializer<'de>>(name: &str, key: &str, from: D) -> Result<u64, D::Error> {
     let written = DocumentAmount::deserialize(from)?;
-    let (read, amount) = written.read(name).map_err(FieldError::into_serde)?;
+    amount(name, key, written).map_err(FieldError::into_serde)
+}
+
+/// Reads the amount of a field that is named after a key.
+///
+/// # Errors
+/// It is not well-formed, or has no unit.
+pub fn amount(name: &str, key: &str, written: DocumentAmount) -> Result<u64, FieldError> {
+    let (read, amount) = written.read(name)?;
     // Nothing needs no unit.
     if read.as_str() == key || amount == 0 {
         return Ok(amount);
     }
     let why = format!("{amount} has no unit: write such as `{amount}GiB`");
-    let refused = FieldError::new(ErrorCode::InvalidAmount, name, why);
-    Err(refused.into_serde())
+    Err(FieldError::new(ErrorCode::InvalidAmount, name, why))
 }

@@ -100,9 +100,20 @@ impl DocumentAmount {
         }
     }
 
+    /// The amount in the unit in which it is counted, and that key; an amount that cannot be read is 0.
+    pub fn counted(&self, name: &str) -> (String, u64) {
+        match self.clone().read(name) {
+            Ok((key, amount)) => (key.into(), amount),
+            Err(_) => (name.to_owned(), 0),
+        }
+    }
+
     /// Reads an amount of a key. A number of bytes without a unit is an amount of a key that no host has; whoever accepts
     /// documents refuses that key.
-    pub(super) fn read(self, name: &str) -> Result<(ResourceKey, u64), FieldError> {
+    ///
+    /// # Errors
+    /// The key or the amount is not well-formed.
+    pub fn read(self, name: &str) -> Result<(ResourceKey, u64), FieldError> {
         let known = KEYS.iter().find(|(written, _)| *written == name);
         let inner = known.map_or(name, |(_, inner)| inner);
         let (key, amount) = match (inner, self) {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{ExitView, PlacementView};
-use crate::amount::ResourceKey;
+use crate::amount::table::DocumentAmount;
 use crate::reason::Reason;
 use crate::state::StepState;
 
@@ -100,34 +100,38 @@ pub struct FairShareView {
 }
 
 /// Usage and bounds of one resource key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
     schemars(rename = "KeyTerms")
 )]
 pub struct KeyUsageView {
-    /// The resource key.
-    pub key: ResourceKey,
+    /// The resource key, as in documents: `cpu`, `memory`.
+    pub key: String,
     /// Amount that the step requests on all its hosts together.
-    pub asked: u64,
+    pub asked: DocumentAmount,
     /// Amount that the subject uses in the pool.
-    pub used: u64,
+    pub used: DocumentAmount,
     /// The part of `used` that is not preemptible.
-    pub used_firmly: u64,
+    pub used_firmly: DocumentAmount,
     /// Amount reserved for the subject; absent if the key does not count in shares.
-    pub reserved: Option<u64>,
+    pub reserved: Option<DocumentAmount>,
     /// The subject's limit; absent if only the pool bounds it.
-    pub limit: Option<u64>,
+    pub limit: Option<DocumentAmount>,
     /// Amount free in the pool, if the key is declared.
-    pub free: Option<u64>,
+    pub free: Option<DocumentAmount>,
     /// The host with the most free among those that take work.
     pub freest_node: Option<String>,
     /// Amount free on `freest_node`.
-    pub free_there: Option<u64>,
+    pub free_there: Option<DocumentAmount>,
     /// Amount nominated for other steps of the subject beyond what it uses.
-    #[serde(default)]
-    pub promised: u64,
+    #[serde(default = "nothing")]
+    pub promised: DocumentAmount,
+}
+
+fn nothing() -> DocumentAmount {
+    DocumentAmount::Count(0)
 }
 
 /// Hosts nominated for a step.
@@ -189,7 +193,7 @@ pub struct HolderView {
 }
 
 /// A set of changes that would let a step start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -207,7 +211,7 @@ pub struct RemedyView {
 }
 
 /// One change of a remedy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -221,7 +225,7 @@ pub struct RemedyChange {
     /// Host that the change concerns.
     pub node: Option<String>,
     /// Additional amount for `free` and `declared`; new value otherwise.
-    pub amount: Option<u64>,
+    pub amount: Option<DocumentAmount>,
 }
 
 /// Kinds of changes that would let a step start.
@@ -260,7 +264,7 @@ pub struct RefusalView {
 }
 
 /// Resources that a step holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -298,7 +302,7 @@ pub struct HoldingView {
 }
 
 /// A key of which a subject uses more than is reserved for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
@@ -308,9 +312,9 @@ pub struct BeyondShareView {
     /// The resource key.
     pub key: String,
     /// Amount that the subject uses.
-    pub used: u64,
+    pub used: DocumentAmount,
     /// Amount reserved for the subject.
-    pub reserved: u64,
+    pub reserved: DocumentAmount,
 }
 
 /// One attempt and its outcome.

@@ -3,7 +3,7 @@
 use coordinator_core::{
     Attempt, AwaitedRun, Core, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
 };
-use sluice_common::amount::ResourceKey;
+use sluice_common::amount::table::{DocumentAmount, key_name};
 use sluice_common::api::{
     AttemptOutcomeView, AwaitedRunView, BeyondShareView, ExplainView, FairShareView, HolderView,
     HoldingView, KeyUsageView, NominationView, PoolExplanation, RefusalView, RemedyChange,
@@ -65,7 +65,7 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
         waiting: waiting as u64,
         behind: inspection.behind.map(ToString::to_string),
         fair_share: inspection.fair_share.iter().map(standing).collect(),
-        keys: inspection.keys.iter().filter_map(key).collect(),
+        keys: inspection.keys.iter().map(key).collect(),
         preemption: explanation::preemption_status(request, inspection),
         holders: holders.map(|it| holder(request, it)).collect(),
         holders_total: inspection.holders.len() as u64,
@@ -86,19 +86,20 @@ fn standing(of: &FairShareUse<'_>) -> FairShareView {
     }
 }
 
-fn key(terms: &ResourceUse<'_>) -> Option<KeyUsageView> {
-    Some(KeyUsageView {
-        key: ResourceKey::new(terms.key).ok()?,
-        asked: terms.asked,
-        used: terms.used,
-        used_firmly: terms.non_preemptible,
-        reserved: terms.reserved,
-        limit: terms.limit,
-        free: terms.free,
+fn key(terms: &ResourceUse<'_>) -> KeyUsageView {
+    let of = |amount| DocumentAmount::of(terms.key, amount).1;
+    KeyUsageView {
+        key: key_name(terms.key).to_owned(),
+        asked: of(terms.asked),
+        used: of(terms.used),
+        used_firmly: of(terms.non_preemptible),
+        reserved: terms.reserved.map(of),
+        limit: terms.limit.map(of),
+        free: terms.free.map(of),
         freest_node: terms.most_free.map(|(node, _)| node.to_string()),
-        free_there: terms.most_free.map(|(_, free)| free),
-        promised: terms.promised,
-    })
+        free_there: terms.most_free.map(|(_, free)| of(free)),
+        promised: of(terms.promised),
+    }
 }
 
 fn promise(promised: NominationDetails<'_>) -> NominationView {
@@ -143,26 +144,34 @@ fn remedy(request: &Request, pool: &PoolName, remedy: &Remedy) -> RemedyView {
 }
 
 fn change(change: Change) -> RemedyChange {
-    let of = |kind, key: Option<String>, amount| RemedyChange {
+    let plain = |kind| RemedyChange {
         kind,
-        key,
+        key: None,
         node: None,
-        amount,
+        amount: None,
+    };
+    let of = |kind, key: &str, amount| {
+        let (name, amount) = DocumentAmount::of(key, amount);
+        RemedyChange {
+            key: Some(name.to_owned()),
+            amount: Some(amount),
+            ..plain(kind)
+        }
     };
     match change {
         Change::FreeOnHost { node, key, more } => RemedyChange {
             node: Some(node.to_string()),
-            ..of(RemedyKind::Free, Some(key.to_owned()), Some(more))
+            ..of(RemedyKind::Free, key, more)
         },
-        Change::FreeInPool { key, more } => of(RemedyKind::Declared, Some(key.into()), Some(more)),
+        Change::FreeInPool { key, more } => of(RemedyKind::Declared, key.as_str(), more),
         Change::MakeSchedulable { node } => RemedyChange {
             node: Some(node.to_string()),
-            ..of(RemedyKind::Open, None, None)
+            ..plain(RemedyKind::Open)
         },
-        Change::RaiseLimit { key, to } => of(RemedyKind::Limit, Some(key.into()), Some(to)),
-        Change::RaiseReserved { key, to } => of(RemedyKind::Reserved, Some(key.into()), Some(to)),
-        Change::ReduceRequest { key, to } => of(RemedyKind::Ask, Some(key.into()), Some(to)),
-        Change::MakePreemptible => of(RemedyKind::Preemptible, None, None),
+        Change::RaiseLimit { key, to } => of(RemedyKind::Limit, key.as_str(), to),
+        Change::RaiseReserved { key, to } => of(RemedyKind::Reserved, key.as_str(), to),
+        Change::ReduceRequest { key, to } => of(RemedyKind::Ask, key.as_str(), to),
+        Change::MakePreemptible => plain(RemedyKind::Preemptible),
     }
 }
 
@@ -179,9 +188,9 @@ fn holding(subject: &Subject, holding: HeldResources<'_>) -> HoldingView {
         in_share: exposure.in_share,
         beyond_share: beyond
             .map(|(key, used, reserved)| BeyondShareView {
-                key: (*key).to_owned(),
-                used: *used,
-                reserved: *reserved,
+                key: key_name(key).to_owned(),
+                used: DocumentAmount::of(key, *used).1,
+                reserved: DocumentAmount::of(key, *reserved).1,
             })
             .collect(),
         backfill_to: attempt.backfill.iter().map(ToString::to_string).collect(),

@@ -44,6 +44,18 @@ fn steps_that_say_nothing_run_on_as_many_cores_as_there_are() {
         why.contains("it asks for 1 core (default of pool `small`)"),
         "{why}"
     );
+    let (_, explained) = dev.call("GET", "/v1/steps/s24/explain", None);
+    let keys = &explained["pools"][0]["keys"];
+    assert_eq!(
+        (&keys[0]["key"], &keys[0]["asked"], &keys[0]["used"]),
+        (&"cpu".into(), &1.into(), &4.into()),
+        "{keys}"
+    );
+    assert_eq!(
+        (&keys[1]["key"], &keys[1]["asked"]),
+        (&"memory".into(), &"2GiB".into()),
+        "{keys}"
+    );
     let told = dev.ok(&["describe", "step", "s24"]);
     assert!(told.contains("pool small, defaults"), "{told}");
     // One that asks for nothing starts on the full host, and its submit says what that means.

@@ -13,10 +13,13 @@ use std::num::NonZeroU32;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use sluice_common::amount::table;
+use sluice_common::amount::table::DocumentAmount;
+use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB, field, table};
+use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::{HostPlacement, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
+use sluice_common::request::FieldError;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
 
@@ -139,27 +142,67 @@ impl<'de> Visitor<'de> for CapacityVisitor {
 
 /// A host. A key that is absent is not bounded; absent GPUs mean that it has none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "NodeFields")]
 pub struct NodePut {
     pub name: NodeName,
     pub pool: PoolName,
     /// Number of GPUs.
-    #[serde(default)]
     pub gpus: u64,
     /// GPU model. The platform is named after it: `h100` for `H100`.
-    #[serde(default)]
     pub gpu_model: Option<String>,
     /// Thousandths of a core.
-    #[serde(default)]
     pub mcpu: Option<u64>,
     /// Memory in units of 10^6 bytes.
-    #[serde(default)]
     pub memory_mb: Option<u64>,
     /// Disk space in units of 10^6 bytes.
-    #[serde(default)]
     pub storage_mb: Option<u64>,
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
+}
+
+/// A host as it is written; each amount in its usual or in its older spelling.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFields {
+    name: NodeName,
+    pool: PoolName,
+    #[serde(default)]
+    gpus: u64,
+    #[serde(default)]
+    gpu_model: Option<String>,
+    cpu: Option<DocumentAmount>,
+    memory: Option<DocumentAmount>,
+    storage: Option<DocumentAmount>,
+    mcpu: Option<DocumentAmount>,
+    memory_mb: Option<DocumentAmount>,
+    storage_mb: Option<DocumentAmount>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl TryFrom<NodeFields> for NodePut {
+    type Error = FieldError;
+
+    fn try_from(fields: NodeFields) -> Result<Self, FieldError> {
+        let amount = |name: &str, key, usual: Option<_>, older: Option<_>| match (usual, older) {
+            (Some(_), Some(_)) => Err(FieldError {
+                code: ErrorCode::InvalidBody,
+                field: name.to_owned(),
+                message: format!("`{key}` and `{name}` are one key: write it once"),
+            }),
+            (Some(usual), None) => field::amount(name, key, usual).map(Some),
+            (None, older) => older.map(|it| field::amount(key, key, it)).transpose(),
+        };
+        Ok(Self {
+            name: fields.name,
+            pool: fields.pool,
+            gpus: fields.gpus,
+            gpu_model: fields.gpu_model,
+            mcpu: amount("cpu", MCPU, fields.cpu, fields.mcpu)?,
+            memory_mb: amount("memory", MEMORY_MB, fields.memory, fields.memory_mb)?,
+            storage_mb: amount("storage", STORAGE_MB, fields.storage, fields.storage_mb)?,
+            labels: fields.labels,
+        })
+    }
 }
 
 /// A subject's policy in a pool.

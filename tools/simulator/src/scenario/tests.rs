@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Case, Difference};
+use super::{Case, Difference, NodePut};
 
 fn differs(case: &Case) -> Vec<Difference> {
     case.differences(&case.play().unwrap())
@@ -51,6 +51,33 @@ fn assert_all_are_decided_as_written(cases: &[Case]) {
         .map(|(id, differences)| format!("{id}: {differences:?}"))
         .collect();
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_amounts_of_a_node_are_read_in_every_spelling() {
+    let node = |amounts: serde_json::Value| {
+        let mut node = json!({"name": "h", "pool": "p"});
+        for (key, amount) in amounts.as_object().unwrap() {
+            node[key] = amount.clone();
+        }
+        let read = serde_json::from_value::<NodePut>(node);
+        let read = read.map_err(|e| e.to_string())?;
+        Ok::<_, String>((read.mcpu, read.memory_mb, read.storage_mb))
+    };
+    let usual = json!({"cpu": 1.5, "memory": "2GiB", "storage": "1TB"});
+    let older = json!({"mcpu": 1500, "memory_mb": 2148, "storage_mb": 1_000_000});
+    let amounts = (Some(1500), Some(2148), Some(1_000_000));
+    assert_eq!(node(usual), Ok(amounts));
+    assert_eq!(node(older), Ok(amounts));
+    assert_eq!(node(json!({"cpu": 0})), Ok((Some(0), None, None)));
+    for (wrong, why) in [
+        (json!({"cpu": 1, "mcpu": 1000}), "are one key"),
+        (json!({"memory": 2000}), "2000 has no unit"),
+        (json!({"mcpu": 1.5}), "write a whole number"),
+    ] {
+        let refused = node(wrong).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
 }
 
 #[test]
