@@ -242,7 +242,7 @@ fn terms() -> Vec<TermsChange> {
         desired,
         version: None,
     };
-    let policy = |pool: &str, subject: &str, priority, reserved| {
+    let policy = |pool: &str, subject: &str, priority, reserved: u64| {
         change(Desired::Policy {
             pool: PoolName::new(pool).unwrap(),
             subject: Subject::new(subject).unwrap(),
