@@ -1,8 +1,8 @@
-//! Measures how full placement gets a cluster: pods of the openb trace come in random order and none ends, until they
-//! have asked for 130 % of the GPUs. Our choice of hosts is compared with two baselines on the same input: best fit
-//! (the host that would have least left, over GPUs, cores and memory, each as a part of the largest host's) and any
-//! host that fits. `cargo bench -p sluice-tests --bench placement [-- WORKLOAD...]`; prints means and extremes of ten
-//! seeds.
+//! Measures how full placement gets a cluster, and how many hosts it leaves empty before: pods of the openb trace come
+//! in random order and none ends, until they have asked for 50 % and for 130 % of the GPUs. Our choice of hosts (`pack`
+//! and `spread`) is compared with two baselines on the same input: best fit (the host that would have least left, over
+//! GPUs, cores and memory, each as a part of the largest host's) and any host that fits.
+//! `cargo bench -p sluice-tests --bench placement [-- WORKLOAD...]`; prints means and extremes of ten seeds.
 //!
 //! A pod that asks for a part of a GPU gets a whole one here, so the figures are not those that are published for
 //! placement of parts. Trace: Alibaba's openb, by hkust-adsl/kubernetes-scheduler-simulator, Apache-2.0. It is read
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
-use sluice_common::pool::PolicySpec;
+use sluice_common::pool::{HostPlacement, PolicySpec};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_scheduler::PoolTerms;
@@ -26,13 +26,13 @@ use sluice_simulator::{HostSize, Job, Simulation};
 use sluice_tests::say;
 
 const SEEDS: u64 = 10;
-const ARRIVED_PERCENT: u64 = 130;
+const ARRIVED_PERCENTS: [u64; 2] = [50, 130];
 
 /// GPUs, thousandths of a core, memory in units of 10^6 bytes.
 type PodResources = [u64; 3];
 
-/// Places pods on hosts with a random seed; returns the number of granted GPUs.
-type Placement<'a> = dyn Fn(&[PodResources], &[PodResources], u64) -> u64 + 'a;
+/// Places pods on hosts with a random seed; returns the granted GPUs of each host.
+type Placement<'a> = dyn Fn(&[PodResources], &[PodResources], u64) -> Vec<u64> + 'a;
 
 fn main() {
     let Some(folder) = folder() else {
@@ -53,9 +53,22 @@ fn main() {
             "num_gpu",
         );
         let run = |name: &str, place: &Placement<'_>| {
-            report(workload, name, &hosts, &pods, place);
+            for arrived in ARRIVED_PERCENTS {
+                report(
+                    &format!("{workload:10}  {name:8}"),
+                    arrived,
+                    &hosts,
+                    &pods,
+                    place,
+                );
+            }
         };
-        run("ours", &ours);
+        run("pack", &|hosts, pods, _| {
+            ours(hosts, pods, HostPlacement::Pack)
+        });
+        run("spread", &|hosts, pods, _| {
+            ours(hosts, pods, HostPlacement::Spread)
+        });
         run("best fit", &|hosts, pods, _| {
             baseline(hosts, pods, best_fit(hosts))
         });
@@ -66,10 +79,11 @@ fn main() {
     }
 }
 
-/// Prints the part of all GPUs that a placement allocates, over the seeds.
+/// Prints the part of all GPUs that a placement allocates, and the part of the free ones that are on hosts where
+/// nothing runs, over the seeds.
 fn report(
-    workload: &str,
     name: &str,
+    arrived: u64,
     hosts: &[PodResources],
     pods: &[PodResources],
     place: &Placement<'_>,
@@ -77,17 +91,30 @@ fn report(
     let all: u64 = hosts.iter().map(|host| host[0]).sum();
     let begin = Instant::now();
     let percents = (1..=SEEDS).map(|seed| {
-        let arrivals = arrivals(pods, all, seed);
-        100.0 * place(hosts, &arrivals, seed) as f64 / all as f64
+        let held = place(hosts, &arrivals(pods, all * arrived / 100, seed), seed);
+        let granted: u64 = held.iter().sum();
+        let pairs = hosts.iter().zip(&held);
+        let empty: u64 = pairs
+            .map(|(host, held)| if *held == 0 { host[0] } else { 0 })
+            .sum();
+        let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+        (percent(granted, all), percent(empty, all - granted))
     });
-    let percents: Vec<f64> = percents.collect();
+    let (granted, empty): (Vec<f64>, Vec<f64>) = percents.unzip();
+    say(&format!(
+        "{name}  {arrived:3} % asked  {} of GPUs  {} of free GPUs on empty hosts  {:.1} s",
+        spread_of(&granted),
+        spread_of(&empty),
+        begin.elapsed().as_secs_f64()
+    ));
+}
+
+/// The mean of some figures, and their extremes.
+fn spread_of(percents: &[f64]) -> String {
     let mean = percents.iter().sum::<f64>() / percents.len() as f64;
     let least = percents.iter().copied().fold(f64::INFINITY, f64::min);
     let most = percents.iter().copied().fold(0.0, f64::max);
-    say(&format!(
-        "{workload:10}  {name:8}  {mean:6.2} % of GPUs ({least:.2} to {most:.2})  {:.1} s",
-        begin.elapsed().as_secs_f64()
-    ));
+    format!("{mean:6.2} % ({least:.2} to {most:.2})")
 }
 
 fn folder() -> Option<PathBuf> {
@@ -115,18 +142,19 @@ fn read(path: &Path, gpus: &str) -> Vec<PodResources> {
     lines.map(row).collect()
 }
 
-/// Returns pods in random order until enough was asked for; if there are too few they come again in another order.
-fn arrivals(pods: &[PodResources], all: u64, seed: u64) -> Vec<PodResources> {
+/// Returns pods in random order until `enough` GPUs were asked for; if there are too few they come again in another
+/// order.
+fn arrivals(pods: &[PodResources], enough: u64, seed: u64) -> Vec<PodResources> {
     let mut random = SplitMix64(seed);
     let mut found = Vec::new();
     let mut asked = 0;
-    while asked * 100 < all * ARRIVED_PERCENT {
+    while asked < enough {
         let mut order = pods.to_vec();
         for at in (1..order.len()).rev() {
             order.swap(at, (random.next() % (at as u64 + 1)) as usize);
         }
         for pod in order {
-            if asked * 100 < all * ARRIVED_PERCENT {
+            if asked < enough {
                 asked += pod[0];
                 found.push(pod);
             }
@@ -135,16 +163,21 @@ fn arrivals(pods: &[PodResources], all: u64, seed: u64) -> Vec<PodResources> {
     found
 }
 
-/// Returns the GPUs that our scheduler grants.
-fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
+/// Returns the GPUs that our scheduler grants on each host.
+fn ours(hosts: &[PodResources], pods: &[PodResources], placement: HostPlacement) -> Vec<u64> {
     let pool = PoolName::new("p").unwrap();
     let subject = Subject::new("s").unwrap();
     let mut simulation = Simulation::new(Time::default());
-    simulation.put_pool(&pool, PoolTerms::default());
+    let terms = PoolTerms {
+        placement,
+        ..PoolTerms::default()
+    };
+    simulation.put_pool(&pool, terms);
     simulation
         .put_policy(&pool, &subject, PolicySpec::default())
         .unwrap()
         .unwrap();
+    let name = |n: usize| NodeName::new(format!("n{n:04}")).unwrap();
     for (n, [gpus, mcpu, memory]) in hosts.iter().enumerate() {
         let size = HostSize {
             gpus: *gpus,
@@ -152,8 +185,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
             memory_mb: Some(*memory),
             storage_mb: None,
         };
-        let node = NodeName::new(format!("n{n:04}")).unwrap();
-        simulation.put_host(&node, &pool, size, None).unwrap();
+        simulation.put_host(&name(n), &pool, size, None).unwrap();
     }
     for (n, [gpus, mcpu, memory]) in pods.iter().enumerate() {
         let resources = Amounts::new().with_gpus(*gpus).with(MCPU, *mcpu);
@@ -175,18 +207,23 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], _seed: u64) -> u64 {
         simulation.submit(job).unwrap().unwrap();
         simulation.settle();
     }
-    simulation.scheduler().pool(&pool).unwrap().used().get(MGPU) / 1000
+    let scheduler = simulation.scheduler();
+    let held = (0..hosts.len()).map(|n| {
+        let runs = scheduler.runs_on(&name(n)).into_iter();
+        let gpus = runs.map(|run| scheduler.run(&run).unwrap().demand().get(MGPU) / 1000);
+        gpus.sum()
+    });
+    held.collect()
 }
 
-/// Returns the GPUs granted if each pod goes to the fitting host with the lowest score, and is rejected if there is
+/// Returns the GPUs granted on each host if each pod goes to the fitting host with the lowest score, and is rejected if there is
 /// none.
 fn baseline(
     hosts: &[PodResources],
     pods: &[PodResources],
     mut score: impl FnMut(&PodResources, &PodResources) -> u64,
-) -> u64 {
+) -> Vec<u64> {
     let mut free = hosts.to_vec();
-    let mut granted = 0;
     for pod in pods {
         let fits = |host: &PodResources| host.iter().zip(pod).all(|(have, ask)| have >= ask);
         let fitting = (0..free.len()).filter(|n| fits(&free[*n]));
@@ -195,10 +232,10 @@ fn baseline(
             for (have, ask) in free[n].iter_mut().zip(pod) {
                 *have -= ask;
             }
-            granted += pod[0];
         }
     }
-    granted
+    let pairs = hosts.iter().zip(&free);
+    pairs.map(|(host, free)| host[0] - free[0]).collect()
 }
 
 /// Scores what would be left of a host, in millionths of the largest host's, over all keys.
