@@ -120,10 +120,10 @@ impl fmt::Display for MigProfile {
     }
 }
 
-/// What a step may be granted as a GPU: whole GPUs, or slices of one profile.
+/// Class of the GPUs that a step may be granted: whole ones, or slices of one profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuClass {
-    /// Whole GPUs.
+    /// GPUs that are not cut into slices.
     #[default]
     Whole,
     /// MIG instances of a profile.
@@ -160,7 +160,7 @@ fn is_one(count: &u64) -> bool {
     *count == one()
 }
 
-/// Reads `3g.40gb` or `3g.40gb:2`.
+/// Reads texts such as `3g.40gb` and `3g.40gb:2`.
 impl FromStr for MigRequest {
     type Err = MigRequestError;
 
@@ -182,7 +182,7 @@ pub enum MigRequestError {
     /// The profile is not well-formed.
     #[error(transparent)]
     Profile(#[from] MigProfileError),
-    /// What follows the `:` is not a count.
+    /// The text behind the `:` is not a count.
     #[error("`{text}` has no number of slices behind `:`: write `3g.40gb` for one, or `3g.40gb:2`")]
     Count {
         /// The rejected text, escaped.

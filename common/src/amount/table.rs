@@ -140,7 +140,7 @@ impl DocumentAmount {
     }
 }
 
-/// What to write for an amount with a fraction.
+/// Advice for an amount that is not a number.
 const NO_NUMBER: &str = "write a number, in steps of 0.001";
 
 fn thousandths(number: f64) -> Result<u64, &'static str> {

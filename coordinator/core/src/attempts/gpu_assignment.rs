@@ -137,7 +137,7 @@ fn filled(mut share: GpusByKind, mut missing: u64, of: &FreeByKind<'_>) -> GpusB
     share
 }
 
-/// What so many GPUs of a kind count for.
+/// Thousandths of a GPU that a number of GPUs of a kind counts for.
 fn mgpu_of(kind: &GpuKind, gpus: usize) -> u64 {
     kind.class.mgpu().saturating_mul(gpus as u64)
 }

@@ -54,7 +54,7 @@ impl HardwareFilter<'_> {
 /// All platforms of one GPU.
 pub type PlatformSet = BTreeSet<PlatformName>;
 
-/// What requests tell GPUs of a host apart by.
+/// Kind of a GPU on its host: GPUs of one kind are alike for every request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuKind {
     pub class: GpuClass,

@@ -19,7 +19,7 @@ pub(in crate::tests) const STEP_RUN: usize = 4;
 pub(in crate::tests) const LIC: usize = 5;
 pub(in crate::tests) const SLOTS: usize = 6;
 
-/// What the scheduler counts for one of a key.
+/// Amount that the scheduler counts for one of a key.
 pub(in crate::tests) const fn scale(key: usize) -> u64 {
     if key == GPU { MGPU_A_GPU } else { 1 }
 }
