@@ -40,7 +40,7 @@ pub const GPU_PRODUCT: &str = "sluice/gpu.product";
 pub const GPU_MEMORY: &str = "sluice/gpu.memory";
 /// CUDA compute capability of a GPU, such as `9.0`.
 pub const GPU_COMPUTE_CAPABILITY: &str = "sluice/gpu.compute-capability";
-/// How a GPU is virtualized, such as `vgpu` or `passthrough`; absent on bare metal.
+/// Virtualization of a GPU, such as `vgpu` or `passthrough`; absent on bare metal.
 pub const GPU_VIRTUALIZATION: &str = "sluice/gpu.virtualization";
 /// Whether confidential computing is on.
 pub const GPU_CONFIDENTIAL_COMPUTING: &str = "sluice/gpu.confidential-computing";

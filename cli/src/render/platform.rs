@@ -198,7 +198,7 @@ fn nodes_of(platform: &PlatformView, nodes: &[NodeView], out: Out) -> String {
         vec![
             safe(&node.name).into(),
             super::node::state(node),
-            super::amounts::gpus_of(used, all).into(),
+            amounts::gpus_of(used, all).into(),
             node.steps.len().to_string().into(),
         ]
     };

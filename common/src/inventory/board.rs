@@ -22,7 +22,7 @@ pub struct BoardFacts {
     pub pcie_max_lanes: Option<u32>,
     /// MIG profiles that the model offers, with the highest number of instances of each.
     pub mig_profiles: BTreeMap<String, u32>,
-    /// How the GPU is virtualized: `none`, `passthrough`, `vgpu` (a slice of a GPU of another machine), `host_vgpu` or
+    /// Virtualization of the GPU: `none`, `passthrough`, `vgpu` (a slice of a GPU of another machine), `host_vgpu` or
     /// `host_vsga`; a mode unknown to Sluice by number.
     pub virtualization: Option<String>,
     /// Whether confidential computing is on.

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, ResourceKey};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::step::OnPreempt;
@@ -98,11 +98,11 @@ impl Cluster {
         for (n, subject) in subjects.iter().enumerate() {
             let mut policy = PolicySpec::default();
             if policies {
-                let share = hosts * 8 / 2 / SUBJECTS;
+                let share = hosts * 8 * 1_000 / 2 / SUBJECTS;
                 policy.priority = n as u64 % 3;
                 policy
                     .reserved
-                    .insert(ResourceKey::new(GPU).unwrap(), share);
+                    .insert(ResourceKey::new(MGPU).unwrap(), share);
             }
             let put = simulation.put_policy(&pool, subject, policy);
             put.unwrap().unwrap();
@@ -139,7 +139,7 @@ impl Cluster {
 
     fn used(&self) -> u64 {
         let pool = self.simulation.scheduler().pool(&self.pool).unwrap();
-        pool.used().get(GPU)
+        pool.used().get(MGPU) / 1_000
     }
 
     fn waiting(&self) -> usize {
@@ -154,7 +154,7 @@ impl Cluster {
         let at = self.random.next() % self.subjects.len() as u64;
         let gpus = [1, 1, 1, 2, 2, 4, 8][(self.random.next() % 7) as usize];
         let resources = Amounts::new()
-            .with(GPU, gpus)
+            .with_gpus(gpus)
             .with(MCPU, gpus * (1_000 + self.random.next() % 14_000))
             .with(MEMORY_MB, gpus * (1_000 + self.random.next() % 120_000));
         self.submitted += 1;

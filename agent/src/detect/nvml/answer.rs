@@ -7,6 +7,9 @@ use nvml_wrapper::error::NvmlError;
 
 use super::super::notes::Notes;
 
+/// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
+pub(super) const MIG_ENABLED: u32 = 1;
+
 /// Whether the driver was unloaded or replaced, so the library must be opened again.
 pub(super) fn is_gone(error: &NvmlError) -> bool {
     matches!(
@@ -78,4 +81,29 @@ pub(super) fn plausible<T: PartialOrd + Copy + Display>(
         return None;
     }
     Some(value)
+}
+
+/// The last word of names such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
+pub(super) fn profile_in(name: &str) -> Option<String> {
+    let (_, profile) = name.rsplit_once("MIG ")?;
+    Some(line(profile)).filter(|profile| !profile.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profile_is_read_off_the_name() {
+        assert_eq!(
+            profile_in("NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
+            Some("1g.10gb".into())
+        );
+        assert_eq!(
+            profile_in("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb"),
+            Some("1c.3g.20gb".into())
+        );
+        assert_eq!(profile_in("NVIDIA H100 80GB HBM3"), None);
+        assert_eq!(profile_in("MIG "), None);
+    }
 }

@@ -11,9 +11,8 @@ use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{self as nvml, field_id};
 use sluice_common::inventory::{BoardFacts, BoardReading, MigMode, VGPU};
 
-use super::answer::{line, plausible};
+use super::answer::{MIG_ENABLED, line, plausible, profile_in};
 use super::condition::{self, LinkState};
-use super::mig::{ENABLED, profile_in};
 use super::raw;
 use crate::detect::notes::Notes;
 
@@ -124,8 +123,8 @@ pub(super) fn reading(device: &Device<'_>, notes: &mut Notes) -> BoardReading {
     let hot = fields.memory_temperature;
     let links = condition::links(device);
     let mig = device.mig_mode().ok().map(|mode| MigMode {
-        is_enabled: mode.current == ENABLED,
-        is_enabled_after_reset: mode.pending == ENABLED,
+        is_enabled: mode.current == MIG_ENABLED,
+        is_enabled_after_reset: mode.pending == MIG_ENABLED,
     });
     BoardReading {
         memory_temperature_celsius: plausible(
@@ -162,7 +161,7 @@ fn named(mask: u64) -> BTreeSet<String> {
     bits.map(name).collect()
 }
 
-fn fabric(fabric: raw::FabricState) -> Option<String> {
+fn fabric(fabric: raw::RawState) -> Option<String> {
     Some(match fabric.state {
         nvml::NVML_GPU_FABRIC_STATE_NOT_SUPPORTED => return None,
         nvml::NVML_GPU_FABRIC_STATE_NOT_STARTED => "not_started".to_owned(),
@@ -236,7 +235,7 @@ mod tests {
 
     #[test]
     fn states_of_the_fabric_are_named() {
-        let told = |state, has_failed| fabric(raw::FabricState { state, has_failed });
+        let told = |state, has_failed| fabric(raw::RawState { state, has_failed });
         assert_eq!(told(0, false), None);
         assert_eq!(told(3, false).as_deref(), Some("completed"));
         assert_eq!(told(3, true).as_deref(), Some("failed"));

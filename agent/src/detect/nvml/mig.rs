@@ -6,12 +6,9 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use sluice_common::inventory::{Gpu, MigInstance};
 
-use super::answer::{line, optional, uuid, words};
+use super::answer::{MIG_ENABLED, optional, profile_in, uuid, words};
 use super::{DriverReport, board, memory, nodes, reading};
 use crate::detect::notes::Notes;
-
-/// `NVML_DEVICE_MIG_ENABLE` of NVIDIA's header.
-pub(super) const ENABLED: u32 = 1;
 
 /// The last known MIG mode of each GPU. A mode that cannot be read now is the last known one, because a GPU must not be
 /// offered whole while steps may run on its instances.
@@ -27,7 +24,7 @@ impl MigModes {
         notes: &mut Notes,
     ) -> Option<bool> {
         let is_cut = match device.mig_mode() {
-            Ok(mode) => mode.current == ENABLED,
+            Ok(mode) => mode.current == MIG_ENABLED,
             // The model has no MIG, or the driver is older than MIG.
             Err(
                 NvmlError::NotSupported
@@ -163,29 +160,4 @@ fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut DriverReport
         .concat(),
         ..whole.clone()
     });
-}
-
-/// The last word of names such as `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
-pub(super) fn profile_in(name: &str) -> Option<String> {
-    let (_, profile) = name.rsplit_once("MIG ")?;
-    Some(line(profile)).filter(|profile| !profile.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_profile_is_read_off_the_name() {
-        assert_eq!(
-            profile_in("NVIDIA H100 80GB HBM3 MIG 1g.10gb"),
-            Some("1g.10gb".into())
-        );
-        assert_eq!(
-            profile_in("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb"),
-            Some("1c.3g.20gb".into())
-        );
-        assert_eq!(profile_in("NVIDIA H100 80GB HBM3"), None);
-        assert_eq!(profile_in("MIG "), None);
-    }
 }

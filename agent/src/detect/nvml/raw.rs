@@ -42,13 +42,13 @@ pub(super) fn remapped_rows(device: &Device<'_>) -> Result<RemappedRows, NvmlErr
 }
 
 /// State of the registration with the NVLink fabric, by number, and whether it failed.
-pub(super) struct FabricState {
+pub(super) struct RawState {
     pub(super) state: u32,
     pub(super) has_failed: bool,
 }
 
 /// Registration with the NVLink fabric.
-pub(super) fn fabric(device: &Device<'_>) -> Result<FabricState, NvmlError> {
+pub(super) fn fabric(device: &Device<'_>) -> Result<RawState, NvmlError> {
     let ask = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfo.as_ref())?;
     let mut info = nvml::nvmlGpuFabricInfo_t {
         clusterUuid: [0; 16],
@@ -58,7 +58,7 @@ pub(super) fn fabric(device: &Device<'_>) -> Result<FabricState, NvmlError> {
     };
     // SAFETY: the handle is from this library and valid, and `info` is writable.
     nvml_try(unsafe { ask(device.handle(), &raw mut info) })?;
-    Ok(FabricState {
+    Ok(RawState {
         state: u32::from(info.state),
         has_failed: info.status != 0,
     })

@@ -1,5 +1,6 @@
 //! Tests of accepted, rejected and refused submits.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 
@@ -134,7 +135,7 @@ fn a_request_for_gpus_waits_for_the_driver_of_a_host_that_does_not_know_its_own(
     harness.hello(silent);
     harness.submit("many", spec(8, 1000)).unwrap();
     let mut of_platform = spec(1, 1000);
-    of_platform.platforms = vec!["l40s".parse().unwrap()];
+    of_platform.platform = Some("l40s".to_string());
     harness.submit("other", of_platform).unwrap();
     for id in ["many", "other"] {
         assert_eq!(

@@ -89,7 +89,7 @@ impl Scheduler {
     }
 }
 
-/// What a request may wait for.
+/// Things that a request may wait for.
 #[derive(Clone, Copy)]
 struct Awaited {
     /// Other hosts than the present ones.
