@@ -31,7 +31,7 @@ pub(crate) fn settings(
     filled.collect()
 }
 
-/// What templates, platforms and default amounts fill in.
+/// The values that templates, platforms and default amounts fill in.
 pub(crate) fn layers(merged: &EffectiveStep) -> impl Iterator<Item = Check> {
     merged.origins.iter().filter_map(|(field, origin)| {
         let from = match origin {
