@@ -3,7 +3,7 @@
 use std::vec;
 use std::vec::Vec;
 
-use sluice_common::amount::{GPU, MCPU, ResourceKey};
+use sluice_common::amount::{MCPU, MGPU, ResourceKey};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::pool_rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::reason::{Detail, ReasonCode};
@@ -156,7 +156,7 @@ fn a_pool_that_would_reject_it_leaves_it_where_it_is_and_says_the_numbers() {
         },
     );
     harness.apply(vec![wanted_pool("closed", &[])]);
-    let limit = [(ResourceKey::new(GPU).unwrap(), 1)].into();
+    let limit = [(ResourceKey::new(MGPU).unwrap(), 1_000)].into();
     harness.put_pool("small");
     let few = PolicySpec {
         limit,
@@ -249,8 +249,8 @@ fn the_new_pool_fills_in_what_the_step_leaves_out_and_nothing_of_the_old_one_is_
         (Some(Span::from_secs(700)), None)
     );
     assert_eq!(
-        (now.spec.request.get(MCPU), now.spec.request.get(GPU)),
-        (0, 1)
+        (now.spec.request.get(MCPU), now.spec.request.get(MGPU)),
+        (0, 1_000)
     );
     assert_eq!(as_written(now), written);
     assert!(
@@ -282,7 +282,7 @@ fn the_queue_timeout_begins_anew_in_the_new_pool() {
 #[test]
 fn what_was_promised_to_it_goes_to_whoever_waits_behind_it() {
     let mut harness = two_pools();
-    let reserved = [(ResourceKey::new(GPU).unwrap(), 2)].into();
+    let reserved = [(ResourceKey::new(MGPU).unwrap(), 2_000)].into();
     let owner = PolicySpec {
         reserved,
         ..PolicySpec::default()
