@@ -14,8 +14,8 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, HelloReply, ToNode};
 
-use self::affected::AffectedPools;
 pub(crate) use self::affected::PoolCheck;
+use self::affected::PoolChecks;
 use crate::contact::Contact;
 use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
 use crate::model::recovery::LogPoint;
@@ -30,7 +30,7 @@ pub(crate) struct Context {
     state: State,
     contacts: BTreeMap<NodeName, Contact>,
     /// Pools in which a change could let a step start.
-    affected: AffectedPools,
+    affected: PoolChecks,
     now: Time,
     listening_since: Time,
     began_at: LogPoint,
@@ -54,7 +54,7 @@ impl Context {
             settings,
             state,
             contacts: BTreeMap::new(),
-            affected: AffectedPools::default(),
+            affected: PoolChecks::default(),
             now: Time::default(),
             listening_since: Time::default(),
             began_at: LogPoint::default(),

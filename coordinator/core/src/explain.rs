@@ -14,7 +14,7 @@ pub(crate) mod waiting;
 use alloc::string::String;
 
 use sluice_common::amount::MGPU;
-use sluice_common::id::PoolName;
+use sluice_common::id::{NodeName, PoolName};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_reasons::rejection::Shortage;
@@ -130,10 +130,7 @@ pub(crate) fn wait_for(
             pool,
             wanted: wanted(),
             nearest: nearest.clone(),
-            why: ctx
-                .state()
-                .node(nearest)
-                .map_or(Unschedulable::Gone, |it| idle(ctx, it)),
+            why: idle_on(ctx, nearest),
             closed: closed(),
         },
         BlockReason::BehindHead { behind, starts_by } => Wait::Turn {
@@ -151,14 +148,22 @@ pub(crate) fn wait_for(
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
             wanted: wanted(),
-            unfit: closest.and_then(|(node, key, ..)| {
-                let node = ctx.state().node(node).filter(|_| key == MGPU)?;
-                unfit(ctx, node)
-            }),
+            unfit: closest.and_then(|(node, key, ..)| unfit_of(ctx, node, key)),
             closest: closest.map(|it| Shortage::of(it, by_default(it.1))),
             closed: closed(),
         },
     }
+}
+
+/// The unfit GPUs of a node that is short of GPUs.
+fn unfit_of(ctx: &Context, node: &NodeName, key: &str) -> Option<UnfitGpus> {
+    let node = ctx.state().node(node).filter(|_| key == MGPU)?;
+    unfit(ctx, node)
+}
+
+fn idle_on(ctx: &Context, node: &NodeName) -> Unschedulable {
+    let node = ctx.state().node(node);
+    node.map_or(Unschedulable::Gone, |it| idle(ctx, it))
 }
 
 /// Explains why a node takes no work.

@@ -12,7 +12,7 @@ use sluice_common::time::Time;
 use crate::record::{Effect, Record};
 use crate::state::State;
 
-/// What must be checked in a pool.
+/// A check of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PoolCheck {
     /// The whole queue.
@@ -23,13 +23,13 @@ pub(crate) enum PoolCheck {
 
 /// The pools to check.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct AffectedPools {
+pub(crate) struct PoolChecks {
     checks: BTreeMap<PoolName, PoolCheck>,
     /// Pools in which nothing can start but for the checks above, and until when that holds if nothing else changes.
     settled: BTreeMap<PoolName, Option<Time>>,
 }
 
-impl AffectedPools {
+impl PoolChecks {
     /// The next pool to check.
     pub(crate) fn first(&self) -> Option<(&PoolName, &PoolCheck)> {
         self.checks.first_key_value()

@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use super::affected::AffectedPools;
+use super::affected::PoolChecks;
 use super::{Context, Outbox};
 use crate::state::Rollback;
 
@@ -12,7 +12,7 @@ use crate::state::Rollback;
 #[must_use = "a run is kept or taken back"]
 pub(crate) struct DryRun {
     outbox: Outbox,
-    affected: AffectedPools,
+    affected: PoolChecks,
 }
 
 impl Context {

@@ -1,6 +1,6 @@
-//! What the requests of one check of the queue have in common, so that it is found once for all of them: the runs that may
-//! be preempted, which depend on the subject of a request and on what it asks for but not on how much, and the waiting
-//! requests that would reclaim what a victim loses. An optimisation only; decides nothing.
+//! Caches for the requests of one check of a queue. The runs that may be preempted depend on the subject of a request and on
+//! which resources it asks for, not on how much; and the waiting requests that would reclaim what a victim loses are the
+//! same for all. An optimisation only; decides nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
