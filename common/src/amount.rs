@@ -302,6 +302,11 @@ pub const fn megabytes_down(bytes: u64) -> u64 {
     bytes / BYTES_PER_MEGABYTE
 }
 
+/// Converts thousandths of a core, or of a GPU, to cores or GPUs.
+pub fn cores_of(mcpu: u64) -> f64 {
+    mcpu as f64 / 1000.0
+}
+
 /// `ceil(x * 1000)` for `0 <= x <= 10^9`, tolerating the rounding of decimals such as 0.1 in binary.
 #[expect(
     clippy::cast_possible_truncation,

@@ -398,7 +398,7 @@ pub(crate) mod tests {
         node.slices.insert("3g.40gb".to_owned(), slices(2, 1));
         node.capacity = Amounts::default().with(MGPU, 3856);
         node.used = Amounts::default().with(MGPU, 2428);
-        let shown = |node: &NodeView| table(&[node.clone()], now(), Out::plain());
+        let shown = |node: &NodeView| table(std::slice::from_ref(node), now(), Out::plain());
         let found = shown(&node);
         assert!(found.contains(" 2/3,1/2 3g.40gb "), "{found}");
         node.capacity = Amounts::default().with(MGPU, 856);

@@ -119,9 +119,7 @@ impl FromStr for BindingSubject {
         } else {
             before.to_owned()
         };
-        around
-            .parse::<NamePattern>()
-            .map_err(|e| error(&e.rule.to_string()))?;
+        around.parse::<NamePattern>().map_err(|e| error(e.rule))?;
         Ok(Self {
             before: before.to_owned(),
             field,

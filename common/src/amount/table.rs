@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
     BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MEMORY_UNITS, MGPU, ResourceKey, STORAGE_MB,
-    ceil_thousandths, megabytes_up, parse_memory,
+    ceil_thousandths, cores_of, megabytes_up, parse_memory,
 };
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
@@ -90,7 +90,7 @@ impl DocumentAmount {
                 (key_name(key), Self::Count(amount / 1000))
             }
             MCPU | MGPU if amount < MOST_THOUSANDTHS => {
-                (key_name(key), Self::Decimal(amount as f64 / 1000.0))
+                (key_name(key), Self::Decimal(cores_of(amount)))
             }
             MEMORY_MB | STORAGE_MB => match bytes_text(amount) {
                 Some(text) => (key_name(key), Self::Bytes(text)),

@@ -312,14 +312,14 @@ impl Caller {
             Decision::Allowed | Decision::NotGranted => None,
         };
         ApiError::Forbidden {
-            who: self.0.who.to_string(),
+            who: self.0.who.to_string().into(),
             verb: query.verb,
             resource: query.resource,
             name: name.map(shown),
-            place: place_of(query),
+            place: place_of(query).into(),
             denied,
             roles: roles_granting(query),
-            unfilled: self.unfilled_for(query),
+            unfilled: self.unfilled_for(query).map(Box::new),
         }
     }
 

@@ -36,23 +36,23 @@ pub enum ApiError {
         "{who} may not `{verb}` `{resource}`{}{place}: {}{}",
         named(name),
         lacking(denied, roles),
-        nameless(unfilled)
+        nameless(unfilled.as_deref())
     )]
     Forbidden {
-        who: String,
+        who: Box<str>,
         /// Verb of the missing right.
         verb: Verb,
         resource: Resource,
         /// Name as the caller wrote it.
         name: Option<String>,
         /// Pool and subject as the caller wrote them.
-        place: String,
+        place: Box<str>,
         /// Role that denies the right, if one does.
         denied: Option<RoleName>,
         /// Roles that would give the right.
         roles: Vec<RoleName>,
         /// Subject of a binding that gives it to callers with another name.
-        unfilled: Option<MissingSubject>,
+        unfilled: Option<Box<MissingSubject>>,
     },
     #[error(
         "{who} may not give role `{role}` to others: have it yourself, for all that you give, or ask an admin"
@@ -265,8 +265,8 @@ fn lacking(denied: &Option<RoleName>, roles: &[RoleName]) -> String {
 }
 
 /// Tells why a binding by the caller's own name gives nothing.
-fn nameless(unfilled: &Option<MissingSubject>) -> String {
-    unfilled.as_ref().map_or_else(String::new, |it| {
+fn nameless(unfilled: Option<&MissingSubject>) -> String {
+    unfilled.map_or_else(String::new, |it| {
         let MissingSubject { subject, why, .. } = it;
         format!(
             "; a binding gives it for the subject `{subject}`, but {why}: an admin can bind a subject of another name to you"

@@ -53,11 +53,12 @@ impl PoolChecks {
         for pool in affected_pools(state, record) {
             let until = self.settled.get(&pool);
             let is_settled = until.is_some_and(|until| until.is_none_or(|until| now < until));
-            match record {
-                Record::StepQueued(queued) if is_settled => {
-                    self.add_submitted(pool, &queued.step);
-                }
-                _ => self.insert(pool),
+            if let Record::StepQueued(queued) = record
+                && is_settled
+            {
+                self.add_submitted(pool, &queued.step);
+            } else {
+                self.insert(pool);
             }
         }
         // Work that is saved is not lost by preemption any more: the next change checks the whole queue.

@@ -1,6 +1,8 @@
 //! Moves a queued step to another pool. The step is checked and filled in there as if it were submitted now, and keeps
 //! its id and its place; if the pool would reject it, it stays where it was.
 
+use alloc::boxed::Box;
+
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
@@ -77,7 +79,11 @@ fn move_step(ctx: &mut Context, new: &NewStep) -> Result<bool, Refusal> {
     let written = known.spec.pool.clone();
     let moved = match admit(ctx, &step, new.spec.clone(), new.past_maintenance)? {
         SubmitDecision::Rejected { reason, .. } => {
-            return Err(Refusal::MoveRejected { step, pool, reason });
+            return Err(Refusal::MoveRejected {
+                step,
+                pool,
+                reason: Box::new(reason),
+            });
         }
         SubmitDecision::Queued {
             mut spec,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::slice;
 
 use sluice_common::amount::table::bytes_text;
-use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB, cores_of};
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::pool_rules::Setting;
 use sluice_common::step::StepSpec;
@@ -169,7 +169,7 @@ fn fill_defaults(resources: &mut DefaultResources, settings: &Origins, spec: &St
             .then_some(amount)
     };
     if let Some(mcpu) = of_pool(MCPU) {
-        resources.cpu_count = Some(mcpu as f64 / 1000.0);
+        resources.cpu_count = Some(cores_of(mcpu));
     }
     if let Some(megabytes) = of_pool(MEMORY_MB) {
         resources.memory = bytes_text(megabytes);

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use alloc::{format, string};
 use sluice_common::pool::PoolSpec;
 
-use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN};
+use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
@@ -700,7 +700,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         workdir: None,
         resources: ResourceSettings {
             gpu_count: Some(gpus),
-            cpu_count: Some(mcpu as f64 / 1000.0),
+            cpu_count: Some(cores_of(mcpu)),
             memory: Some("0B".into()),
             ..ResourceSettings::default()
         },

@@ -3,7 +3,7 @@
 mod in_use;
 mod parts;
 
-use alloc::{string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 use sluice_common::id::{
     BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
@@ -230,7 +230,7 @@ pub enum Refusal {
         step: StepId,
         pool: PoolName,
         /// The reason, as for a submit to the pool.
-        reason: Cause,
+        reason: Box<Cause>,
     },
     /// No node has this name.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]

@@ -252,10 +252,10 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
         Some(Refusal::CannotMove { .. }) => vec![Refusal::MoveRejected {
             step: step(),
             pool: pool(),
-            reason: Cause::rejected(Rejection::NoPolicy {
+            reason: Box::new(Cause::rejected(Rejection::NoPolicy {
                 subject: name("team"),
                 pool: Some(pool()),
-            }),
+            })),
         }],
         Some(Refusal::MoveRejected { .. }) => vec![Refusal::UnknownNode { node: node() }],
         Some(Refusal::UnknownNode { .. }) => vec![Refusal::NodeLinked { node: node() }],
