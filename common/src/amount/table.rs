@@ -141,7 +141,7 @@ impl DocumentAmount {
 }
 
 /// Advice for an amount that is not a number.
-const NO_NUMBER: &str = "write a number, in steps of 0.001";
+const NO_NUMBER: &str = "write a number up to 1000000000, in steps of 0.001";
 
 fn thousandths(number: f64) -> Result<u64, &'static str> {
     let is_number = (0.0..=1e9).contains(&number);
@@ -308,8 +308,14 @@ mod tests {
         for (json, why) in [
             (r#"{"memory":"64gib"}"#, "such as `64GiB`"),
             (r#"{"seats":0.5}"#, "write a whole number"),
-            (r#"{"gpu":"4"}"#, "write a number, in steps of 0.001"),
-            (r#"{"cpu":1e300}"#, "write a number, in steps of 0.001"),
+            (
+                r#"{"gpu":"4"}"#,
+                "write a number up to 1000000000, in steps of 0.001",
+            ),
+            (
+                r#"{"cpu":1e300}"#,
+                "write a number up to 1000000000, in steps of 0.001",
+            ),
             (r#"{"gpu":1,"mgpu":1000}"#, "are one key"),
             (r#"{"cpu":1,"mcpu":1000}"#, "are one key"),
             (r#"{"cpu":-1}"#, "below zero"),

@@ -95,7 +95,7 @@ fn a_bad_file_is_refused_with_case_place_and_field() {
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
     for words in [
-        "case `c1`, event 1 (submit): resources.gpu: write a whole number",
+        "case `c1`, event 1 (submit): resources.gpu: write a number up to 1000000000",
         "case `c1`, event 2 (explode): op: unknown variant `explode`",
     ] {
         assert!(text.contains(words), "{text}");

@@ -173,7 +173,7 @@ fn a_waiting_step_is_moved_and_every_command_tells_it() {
     );
     let refused = users.run("alice", &["move", "step", "a", "--pool", "serving"]);
     assert!(
-        refused.contains("may not `create` `steps` in pool `serve"),
+        refused.contains("may not `create` `steps` in pool `serving`"),
         "{refused}"
     );
     let refused = users.run("admin", &["move", "step", "a", "--pool", "serving"]);

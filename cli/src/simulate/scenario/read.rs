@@ -189,7 +189,7 @@ mod tests {
             ),
             (
                 json!({"op": "submit", "request": "a", "subject": "s", "resources": {"gpu": "four"}}),
-                "event 2 (submit): resources.gpu: write a whole number",
+                "event 2 (submit): resources.gpu: write a number up to 1000000000",
             ),
             (
                 json!({"op": "submit", "request": "a", "subject": "s", "retries": -1}),

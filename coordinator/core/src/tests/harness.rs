@@ -738,10 +738,10 @@ pub(super) fn of_slices(mut spec: StepSpec, profile: &str, count: u64) -> StepSp
         profile: profile.parse().unwrap(),
         count,
     });
-    let others = spec.request.iter().filter(|(key, _)| key.as_str() != MGPU);
-    let others: Amounts = others.map(|(key, n)| (key.clone(), n)).collect();
     let mut request = spec.resources.demand().unwrap();
-    request.add(&others);
+    for (key, amount) in spec.request.iter().filter(|(key, _)| key.as_str() != MGPU) {
+        request.set(key.clone(), amount);
+    }
     spec.request = request.with(STEP_RUN, 1);
     spec
 }

@@ -104,7 +104,7 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
             r#"{"put":[{"kind":"pool","name":"p","capacity":{"gpu":99999999999999999999999}}]}"#,
             400,
             "invalid_amount",
-            "write a whole number",
+            "write a number up to 1000000000",
         ),
         (
             r#"{"put":[{"kind":"pool","name":"p"}],"delete":[{"kind":"pool","name":"default"}]}"#,

@@ -14,7 +14,7 @@ use coordinator_core::{
     RecoveryCause, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey,
     check_record,
 };
-use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN};
+use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
@@ -279,12 +279,13 @@ fn spec(number: u64) -> StepSpec {
         _ => 0,
     };
     spec.subject = Subject::new(if number % 4 == 3 { "vip" } else { "low" }).unwrap();
-    spec.resources = ResourceSettings::default();
-    spec.request = Amounts::new()
-        .with(MCPU, 500 * (1 + number % 3))
-        .with_gpus(gpus)
-        .with(MEMORY_MB, 1000 * (1 + number % 5))
-        .with(STEP_RUN, 1);
+    spec.resources = ResourceSettings {
+        gpu_count: (gpus > 0).then_some(gpus),
+        cpu_count: Some(cores_of(500 * (1 + number % 3))),
+        memory: Some(format!("{}GB", 1 + number % 5)),
+        ..ResourceSettings::default()
+    };
+    spec.request = spec.resources.demand().unwrap().with(STEP_RUN, 1);
     spec.nodes = if number % 8 == 1 { 2 } else { 1 };
     spec.grace = Span::from_secs(number % 20);
     spec.timeout = (number.is_multiple_of(7)).then_some(Span::from_secs(200));
