@@ -207,6 +207,10 @@ def explain(judge, gpus):
     judge.call(201, "post", "/v1/steps", body=wide)
     (pool,) = judge.call(200, "get", path, step="wide")["pools"]
     assert pool["would_start_if"] and pool["keys"] and pool["holders"], pool
+    move = "/v1/steps/{step}:move"
+    judge.call(200, "post", move, body={"pool": "default"}, step="wide")
+    judge.error(404, "unknown_step", "post", move, body={"pool": "default"}, step="nobody")
+    judge.error(409, "cannot_move", "post", move, body={"pool": "default"}, step="whole")
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="wide")
 
 
