@@ -65,6 +65,8 @@ pub struct Pool {
     /// The policy for subjects without one of their own, stored under the name `*`.
     everyone: Option<(Subject, PolicySpec)>,
     hosts: BTreeMap<NodeName, Host>,
+    /// Hosts that do not know their GPUs yet.
+    gpus_unknown: BTreeSet<NodeName>,
     /// Sum of what all hosts have.
     detected: HostResources,
     /// All hosts of the pool with all their GPUs.

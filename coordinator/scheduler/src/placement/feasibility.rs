@@ -149,10 +149,10 @@ impl<'a> RequestInPool<'a> {
     /// Hosts that would hold the request if they have enough GPUs, and that do not know their GPUs yet.
     fn hosts_with_unknown_gpus(&self) -> impl Iterator<Item = &'a NodeName> + use<'a> {
         let each = self.request.each;
-        let hosts = self.pool.hosts().iter();
+        let hosts = self.pool.hosts_with_unknown_gpus();
         let unknown = hosts.filter(move |(_, host)| {
             let with_gpus = host.capacity.with_mgpu(each.mgpu());
-            each.mgpu() > 0 && host.gpus_unknown && with_gpus.cover(each)
+            each.mgpu() > 0 && with_gpus.cover(each)
         });
         unknown.map(|(node, _)| node)
     }

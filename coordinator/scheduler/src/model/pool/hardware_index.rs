@@ -12,6 +12,8 @@ use crate::model::host::{HardwareFilter, Host, HostIndex};
 pub(crate) struct HardwareIndex {
     all: HostIndex,
     by_platform: BTreeMap<PlatformName, HostIndex>,
+    /// Sum of the hosts' GPUs, in thousandths.
+    mgpu: u64,
 }
 
 impl HardwareIndex {
@@ -21,6 +23,7 @@ impl HardwareIndex {
             platform: None,
         };
         self.all.insert(node, host, of_class);
+        self.mgpu += of_class.count(&host.hardware.gpus);
         for name in host.platforms(class) {
             let index = self.by_platform.entry(name.clone()).or_default();
             let platform = Some(name);
@@ -34,6 +37,7 @@ impl HardwareIndex {
             platform: None,
         };
         self.all.remove(node, host, of_class);
+        self.mgpu -= of_class.count(&host.hardware.gpus);
         for name in host.platforms(class) {
             if let Some(index) = self.by_platform.get_mut(name) {
                 let platform = Some(name);
@@ -43,6 +47,10 @@ impl HardwareIndex {
                 }
             }
         }
+    }
+
+    pub(super) fn mgpu(&self) -> u64 {
+        self.mgpu
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -15,10 +15,19 @@ impl Pool {
         self.hosts.keys()
     }
 
+    /// Hosts of the pool that do not know their GPUs yet.
+    pub(crate) fn hosts_with_unknown_gpus(&self) -> impl Iterator<Item = (&NodeName, &Host)> {
+        let nodes = self.gpus_unknown.iter();
+        nodes.filter_map(|node| Some((node, self.hosts.get(node)?)))
+    }
+
     /// Adds a host, or changes it; grants on it stay.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
         self.detected = self.detected.plus(host.capacity);
         self.count_host(&host);
+        if host.gpus_unknown {
+            self.gpus_unknown.insert(node.clone());
+        }
         self.any.insert(node, &host, None);
         self.with_slices += usize::from(host.has_slices());
         if self.with_slices == 1 && self.by_class.is_empty() {
@@ -36,6 +45,7 @@ impl Pool {
     fn take_host(&mut self, node: &NodeName) -> Option<Host> {
         let host = self.hosts.remove(node)?;
         self.uncount_host(&host);
+        self.gpus_unknown.remove(node);
         self.any.remove(node, &host, None);
         for class in classes(&host) {
             if let Some(index) = self.by_class.get_mut(class) {

@@ -67,13 +67,7 @@ impl Pool {
 
     /// Thousandths of a GPU of a class on its hosts.
     pub(crate) fn gpus_of_class(&self, class: &GpuClass) -> u64 {
-        let of_class = HardwareFilter {
-            class: Some(class),
-            platform: None,
-        };
-        let hosts = self.hosts().values();
-        let gpus = hosts.map(|host| of_class.count(&host.hardware.gpus));
-        gpus.sum()
+        self.of_class(Some(class)).map_or(0, HardwareIndex::mgpu)
     }
 
     /// Whether one of its hosts has GPUs of a class.
