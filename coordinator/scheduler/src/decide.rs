@@ -126,11 +126,8 @@ impl Scheduler {
             let follows_alike = || in_pool.account.queue.follows_alike(request);
             let is_blocked = || {
                 let pools = self.pools_for(request);
-                let (preempts, _) = match self.grant(request, &pools) {
-                    Some(_) => return false,
-                    None => self.preempt(request, &pools, now, &caches),
-                };
-                preempts.is_none()
+                let preempts = || self.preempt(request, &pools, now, &caches).0;
+                self.grant(request, &pools).or_else(preempts).is_none()
             };
             Some(follows_head && (follows_alike() || is_blocked()))
         };
