@@ -8,14 +8,10 @@ use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, StepSpec, WorkKind};
 
 use crate::model::step::Step;
+use crate::submit::default_amounts::field_of;
 
-/// Amounts that templates fill in, by the field that a step leaves out for it.
-const FILLED: [(&str, &str); 4] = [
-    ("resources.gpu_count", MGPU),
-    ("resources.cpu_count", MCPU),
-    ("resources.memory", MEMORY_MB),
-    ("resources.storage", STORAGE_MB),
-];
+/// Amounts that templates and pools fill in.
+const FILLED: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 /// The spec of a step as it was submitted.
 pub(crate) fn as_written(step: &Step) -> StepSpec {
@@ -32,11 +28,9 @@ pub(crate) fn as_written(step: &Step) -> StepSpec {
     }
     let own = spec.resources.demand().unwrap_or_default();
     let settings = &step.provenance.settings;
-    for (_, key) in FILLED
-        .iter()
-        .filter(|(field, _)| settings.contains_key(*field))
-    {
-        let key = ResourceKey::new(*key).expect("a constant key is well-formed");
+    let filled = FILLED.into_iter();
+    for key in filled.filter(|key| settings.contains_key(field_of(key))) {
+        let key = ResourceKey::new(key).expect("a constant key is well-formed");
         let amount = own.get(key.as_str());
         spec.request.set(key, amount);
     }
