@@ -117,6 +117,8 @@ pub(crate) fn from_flags(
             ..ResourceSettings::default()
         },
         nodes: flags.nodes,
+        within: flags.within.clone(),
+        prefer_within: flags.prefer_within.clone(),
         priority: flags.priority,
         retries: flags.retries,
         timeout: flags.timeout.map(|span| span.to_string()),

@@ -20,6 +20,7 @@ use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, WorkKind};
 use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
+use crate::topology::DomainRequest;
 use crate::usage::Usage;
 
 /// HTTP header of `/readyz` that carries the coordinator's clock as an RFC 3339 timestamp.
@@ -113,6 +114,9 @@ pub struct StepView {
     pub workdir: Option<String>,
     /// Number of hosts that the step needs.
     pub nodes: u32,
+    /// Level of the topology within which these hosts are near to each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<DomainRequest>,
     /// Order among the steps of the same subject; higher goes first.
     pub priority: i64,
     /// Hosts and GPUs of the current or the last attempt.

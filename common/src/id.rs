@@ -171,6 +171,9 @@ name!(
     JoinTokenId, "join token id");
 
 name!(
+    /// Name of a level of the topology, such as `rack`.
+    LevelName, "level name");
+name!(
     /// Name of a role.
     RoleName, "role name");
 name!(

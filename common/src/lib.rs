@@ -56,6 +56,7 @@ pub mod supervision;
 pub mod supervisor_config;
 pub mod template;
 pub mod time;
+pub mod topology;
 pub mod uid_range;
 pub mod usage;
 pub mod validation;

@@ -28,7 +28,7 @@ use crate::amount::{
 };
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
-use crate::id::{PoolName, StepId, Subject};
+use crate::id::{LevelName, PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE};
 use crate::platform;
 use crate::processors::CpuMode;
@@ -36,6 +36,7 @@ use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::time::Span;
+use crate::topology::DomainRequest;
 
 /// Request body of a submit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,6 +74,14 @@ pub struct StepRequest {
     /// Number of hosts; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
+    /// Level of the topology within which all hosts must be, such as `rack`: the step waits until one domain of the level
+    /// has room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// Level of the topology within which all hosts are if one domain of the level has room; else the step starts on hosts
+    /// of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_within: Option<String>,
     /// Order among the steps of the same subject, higher first; 0 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
@@ -198,6 +207,7 @@ impl StepRequest {
             preemptible,
             resources: self.resources,
             nodes: check_nodes(self.nodes)?,
+            within: check_within(self.within, self.prefer_within)?,
             priority,
             retries,
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
@@ -249,6 +259,38 @@ fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
         ));
     }
     Ok(nodes)
+}
+
+fn check_within(
+    required: Option<String>,
+    preferred: Option<String>,
+) -> Result<Option<DomainRequest>, FieldError> {
+    let level = |field: &str, name| {
+        let level = LevelName::new(name);
+        level.map_err(|e| FieldError::new(ErrorCode::InvalidName, field, e))
+    };
+    Ok(match (required, preferred) {
+        (Some(_), Some(preferred)) => {
+            let message = format!(
+                "`{}`: the step must run within a level already: leave out `within` or `prefer_within`",
+                preferred.escape_default()
+            );
+            return Err(FieldError::new(
+                ErrorCode::Contradiction,
+                "prefer_within",
+                message,
+            ));
+        }
+        (Some(name), None) => Some(DomainRequest {
+            level: level("within", name)?,
+            required: true,
+        }),
+        (None, Some(name)) => Some(DomainRequest {
+            level: level("prefer_within", name)?,
+            required: false,
+        }),
+        (None, None) => None,
+    })
 }
 
 fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {

@@ -17,6 +17,7 @@ use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
 use crate::template::{LayeredList, Mount};
 use crate::time::Span;
+use crate::topology::DomainRequest;
 
 /// Action taken when a step is preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -146,6 +147,9 @@ pub struct StepSpec {
     pub preemptible: bool,
     /// Number of distinct hosts that the step runs on at once.
     pub nodes: u32,
+    /// Level of the topology within which its hosts are near to each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<DomainRequest>,
     /// Order among the steps of the same subject; higher goes first.
     pub priority: i64,
     /// Number of retries after own failures.

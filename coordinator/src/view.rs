@@ -111,6 +111,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         mounts: spec.mounts.clone(),
         privileged: spec.privileged,
         host_network: spec.host_network,
+        within: spec.within.clone(),
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),
         moved_to: step.moved_to().map(ToString::to_string),

@@ -195,6 +195,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], placement: HostPlacement)
             user: None,
             resources: resources.with(MEMORY_MB, *memory),
             nodes: 1,
+            within: None,
             priority: 0,
             preemptible: true,
             pool: None,

@@ -44,6 +44,17 @@ pub(crate) struct StepFlags {
     /// On how many hosts it runs at once, all of one platform.
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub(crate) nodes: Option<u32>,
+    /// Level of the topology within which all its hosts must be, such as rack.
+    #[arg(long, value_name = "LEVEL", help_heading = "Placement")]
+    pub(crate) within: Option<String>,
+    /// Level within which its hosts are if one domain of it has room.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        help_heading = "Placement",
+        conflicts_with = "within"
+    )]
+    pub(crate) prefer_within: Option<String>,
     /// Queue it, rather than reject it, while no known host could hold it.
     #[arg(long, help_heading = "Placement")]
     pub(crate) allow_pending: bool,

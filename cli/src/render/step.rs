@@ -223,7 +223,7 @@ fn treatment(text: &mut Sections, step: &StepView) {
         .field("Resources", amounts::asked(&step.resources, &step.request))
         .optional("Processors", processors)
         .optional("Class", class)
-        .optional("Hosts", (step.nodes > 1).then(|| step.nodes.to_string()))
+        .optional("Hosts", (step.nodes > 1).then(|| hosts(step)))
         .optional(
             "Priority",
             (step.priority != 0).then(|| step.priority.to_string()),
@@ -303,6 +303,15 @@ pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
 /// Formats a time to the second.
 pub(crate) fn rounded(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The number of hosts of a gang, and how near to each other they are.
+fn hosts(step: &StepView) -> String {
+    match &step.within {
+        None => step.nodes.to_string(),
+        Some(within) if within.required => format!("{} within one {}", step.nodes, within.level),
+        Some(within) => format!("{}, within one {} if possible", step.nodes, within.level),
+    }
 }
 
 #[cfg(test)]

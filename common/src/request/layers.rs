@@ -20,6 +20,11 @@ impl StepRequest {
             true => (self.priority_class, self.resources.preemptible),
             false => (below.priority_class, below.resources.preemptible),
         };
+        // Two forms of one setting.
+        let within = match self.within.is_some() || self.prefer_within.is_some() {
+            true => (self.within, self.prefer_within),
+            false => (below.within, below.prefer_within),
+        };
         let mut env = below.env;
         env.extend(self.env);
         let mut labels = below.labels;
@@ -41,6 +46,8 @@ impl StepRequest {
             workdir: self.workdir.or(below.workdir),
             resources,
             nodes: self.nodes.or(below.nodes),
+            within: within.0,
+            prefer_within: within.1,
             priority: self.priority.or(below.priority),
             retries: self.retries.or(below.retries),
             timeout: self.timeout.or(below.timeout),
@@ -80,6 +87,8 @@ impl StepRequest {
             ("command", !self.command.is_empty()),
             ("workdir", self.workdir.is_some()),
             ("nodes", self.nodes.is_some()),
+            ("within", self.within.is_some()),
+            ("prefer_within", self.prefer_within.is_some()),
             ("priority", self.priority.is_some()),
             ("retries", self.retries.is_some()),
             ("timeout", self.timeout.is_some()),

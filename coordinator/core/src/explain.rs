@@ -17,7 +17,7 @@ use sluice_common::amount::MGPU;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
-use sluice_reasons::rejection::Shortage;
+use sluice_reasons::rejection::{DomainShortage, Shortage};
 use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
 use sluice_reasons::{Cause, StepReason, Wait};
 use sluice_scheduler::{BlockReason, Request};
@@ -144,6 +144,19 @@ pub(crate) fn wait_for(
             asked: request.demand.get(key),
             free,
             by_default: by_default(key),
+        },
+        BlockReason::DomainsFull {
+            level,
+            domain,
+            hosts,
+        } => Wait::Domains {
+            pool,
+            closest: DomainShortage {
+                level: level.clone(),
+                domain: domain.to_vec(),
+                asked: request.hosts,
+                has: hosts as u64,
+            },
         },
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::ResourceKey;
-use sluice_common::id::{NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName, Subject, ValidationName};
 use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
@@ -117,6 +117,14 @@ pub enum HostMismatch {
         /// Number of slices of each profile.
         slices: BTreeMap<String, u64>,
     },
+    /// The topology has no level of this name.
+    NoLevel {
+        level: LevelName,
+        /// The levels that it has.
+        levels: Vec<LevelName>,
+    },
+    /// Enough hosts are large enough, but too few within any one domain of the level that the step asks for.
+    TooFewInDomain(DomainShortage),
     /// The hosts that are large enough forbid something that the step asks for.
     Closed(ForbiddingHosts),
     /// No host is large enough; the one that comes closest.
@@ -136,6 +144,18 @@ pub struct ForbiddingHosts {
     pub by_pool: Option<PoolName>,
     /// Number of other hosts.
     pub others: u64,
+}
+
+/// The domain of a level that comes closest to holding a step on several hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainShortage {
+    pub level: LevelName,
+    /// Path of the domain, the widest level first; empty if no host is in a domain of the level.
+    pub domain: Vec<String>,
+    /// Number of hosts that the step asks for.
+    pub asked: u32,
+    /// Number of hosts of the domain that are large enough, or have room.
+    pub has: u64,
 }
 
 /// A host, and the resource that it has too little of.

@@ -13,7 +13,7 @@ use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
 
 use crate::Cause;
-use crate::rejection::{ForbiddingHosts, Rejection, Shortage};
+use crate::rejection::{DomainShortage, ForbiddingHosts, Rejection, Shortage};
 
 /// The reason why a step is in its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,11 @@ pub enum Wait {
         /// The pool whose default amount is asked.
         by_default: Option<PoolName>,
     },
+    /// Too few hosts have room within any one domain of the level that it asks for.
+    Domains {
+        pool: PoolName,
+        closest: DomainShortage,
+    },
     /// Too little is free on its hosts.
     Hosts {
         pool: PoolName,
@@ -210,7 +215,7 @@ impl Wait {
             Wait::Reserved { .. } => ReasonCode::WaitingForReserved,
             Wait::NoOpenHost { .. } => ReasonCode::NoLiveHost,
             Wait::Turn { .. } => ReasonCode::WaitingForTurn,
-            Wait::Next { .. } | Wait::Pool { .. } | Wait::Hosts { .. } => {
+            Wait::Next { .. } | Wait::Pool { .. } | Wait::Domains { .. } | Wait::Hosts { .. } => {
                 ReasonCode::WaitingForUnits
             }
         }

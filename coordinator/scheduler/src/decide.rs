@@ -177,7 +177,7 @@ impl Scheduler {
             return Some(Decision::Grant {
                 step: step.clone(),
                 pool: nomination.pool.clone(),
-                hosts: nomination.hosts.clone(),
+                hosts: pool.by_rank(nomination.hosts.clone()),
                 platform: nomination.platform.clone(),
                 backfill,
             });
@@ -227,7 +227,7 @@ impl Scheduler {
             Some(Decision::Grant {
                 step: request.step.clone(),
                 pool: (*name).clone(),
-                hosts: placement.hosts,
+                hosts: pool.by_rank(placement.hosts),
                 platform: placement.platform.cloned(),
                 backfill,
             })
@@ -300,9 +300,8 @@ impl Scheduler {
         let in_pool = RequestInPool::new(self, pool, request);
         !elsewhere
             && in_pool.is_some_and(|in_pool| {
-                let mut platforms_of = in_pool.each_platform();
-                in_pool.is_allowed(&Amounts::new())
-                    && platforms_of.any(|platform| platform.has_enough_hosts())
+                let mut places = in_pool.each_place();
+                in_pool.is_allowed(&Amounts::new()) && places.any(|place| place.has_enough_hosts())
             })
     }
 

@@ -236,13 +236,15 @@ impl<'a> RequestInPool<'a> {
         let (key, own) = match block {
             BlockReason::Limit { key, .. } | BlockReason::Reserved { key, .. } => (*key, true),
             BlockReason::PoolFull { key, .. } => (*key, false),
-            BlockReason::HostsFull { closest } => match closest {
-                Some((_, key, ..)) => (*key, false),
-                None => match self.request.each.iter().find(|(_, asked)| *asked > 0) {
+            BlockReason::DomainsFull { .. } | BlockReason::HostsFull { closest: None } => {
+                match self.request.each.iter().find(|(_, asked)| *asked > 0) {
                     Some((key, _)) => (key, false),
                     None => return Vec::new(),
-                },
-            },
+                }
+            }
+            BlockReason::HostsFull {
+                closest: Some((_, key, ..)),
+            } => (*key, false),
             BlockReason::PoolEmpty
             | BlockReason::GpusUnknown { .. }
             | BlockReason::Infeasible(_)
@@ -254,7 +256,11 @@ impl<'a> RequestInPool<'a> {
         let accounts = accounts.filter(|(subject, _)| !own || **subject == self.request.subject);
         let runs = accounts.flat_map(|(_, account)| &account.runs);
         let runs = runs.filter_map(|id| Some((id, self.scheduler.run(id)?)));
-        let reach = matches!(block, BlockReason::HostsFull { .. }).then(|| self.reachable_runs());
+        let on_hosts = matches!(
+            block,
+            BlockReason::HostsFull { .. } | BlockReason::DomainsFull { .. }
+        );
+        let reach = on_hosts.then(|| self.reachable_runs());
         let reached = |id: &AttemptId| reach.as_ref().is_none_or(|reach| reach.contains(id));
         runs.filter(|(id, run)| run.demand().get(key) > 0 && reached(id))
             .map(|(attempt, run)| Holder {

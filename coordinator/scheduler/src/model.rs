@@ -2,6 +2,7 @@
 //! Decisions are made elsewhere.
 
 pub(crate) mod account;
+mod domain;
 pub(crate) mod entitlement;
 pub(crate) mod eviction;
 pub(crate) mod fair_share;

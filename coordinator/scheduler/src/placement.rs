@@ -2,6 +2,7 @@
 //! these.
 
 pub(crate) mod feasibility;
+mod nearness;
 mod own_gpus;
 mod place;
 pub(crate) mod request_in_pool;

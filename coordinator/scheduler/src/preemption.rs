@@ -260,7 +260,13 @@ fn cheapest<'a, 'c>(
 ) -> Option<Offer<'a, 'c>> {
     match index.in_pool.request.hosts {
         0 | 1 => cheapest_host(index.in_pool, what_if, index),
-        _ => gang::cheapest_hosts(index.in_pool, what_if, index),
+        _ => {
+            let places = index.in_pool.each_domain().into_iter();
+            let offers = places.filter_map(|place| gang::cheapest_hosts(place, what_if, index));
+            let priced = offers.map(|offer| (offer.cost(), offer));
+            let cheapest = priced.min_by(|(a, _), (b, _)| a.cmp(b));
+            cheapest.map(|(_, offer)| offer)
+        }
     }
 }
 

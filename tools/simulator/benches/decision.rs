@@ -164,6 +164,7 @@ impl Cluster {
             user: None,
             resources,
             nodes: 1,
+            within: None,
             priority: 0,
             preemptible: true,
             pool: None,

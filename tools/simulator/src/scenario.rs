@@ -16,12 +16,13 @@ use serde::{Deserialize, Serialize};
 use sluice_common::amount::table::DocumentAmount;
 use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB, field, table};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
+use sluice_common::id::{LevelName, NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::pool::{HostPlacement, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::request::FieldError;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Span;
+use sluice_common::topology::TopologySpec;
 
 pub use expected::{Difference, End, Expected};
 pub use play::{CasePosition, Fault};
@@ -38,6 +39,9 @@ pub struct Case {
     /// The hosts. If absent, each pool has one host with the pool's whole declared capacity.
     #[serde(default)]
     pub nodes: Option<Vec<NodePut>>,
+    /// Levels into which the labels of the hosts divide them.
+    #[serde(default)]
+    pub topology: TopologySpec,
     #[serde(default)]
     pub policies: Vec<PolicyPut>,
     /// The events; each is settled before the next.
@@ -288,6 +292,12 @@ pub struct SubmitEvent {
     /// Number of hosts that it runs on at once; 1 if absent.
     #[serde(default = "one")]
     pub nodes: u32,
+    /// Level of the topology within which all its hosts must be.
+    #[serde(default)]
+    pub within: Option<LevelName>,
+    /// Level within which its hosts are if one domain of it has room.
+    #[serde(default)]
+    pub prefer_within: Option<LevelName>,
     /// Order among the requests of its subject.
     #[serde(default)]
     pub priority: i64,

@@ -19,12 +19,15 @@ mod tries;
 use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::id::{
+    AttemptId, LevelName, NodeName, PlatformName, PoolName, StepId, Subject, UserName,
+};
 use sluice_common::mig::GpuClass;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::{Span, Time};
+use sluice_common::topology::DomainRequest;
 use sluice_scheduler::{
     Decision, HostInventory, HostResources, Infeasible, PolicyError, PoolTerms, Request, Run,
     Scheduler, demand,
@@ -61,6 +64,8 @@ pub struct Job {
     pub resources: Amounts,
     /// Number of hosts that it runs on at once.
     pub nodes: u32,
+    /// Level of the topology within which these hosts are near to each other.
+    pub within: Option<DomainRequest>,
     /// Order among the jobs of its subject.
     pub priority: i64,
     pub preemptible: bool,
@@ -151,6 +156,26 @@ impl Simulation {
         self.open(node, true)
     }
 
+    /// Sets the levels of the topology, the widest first.
+    pub fn set_levels(&mut self, levels: Vec<LevelName>) {
+        self.scheduler.set_levels(levels);
+    }
+
+    /// Puts a host into the domain with this path: the values of the levels, the widest first.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub fn put_in_domain(
+        &mut self,
+        node: &NodeName,
+        domain_path: Vec<String>,
+    ) -> Result<(), Impossible> {
+        let host = self.hosts.get_mut(node);
+        let host = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
+        host.domain_path = domain_path;
+        self.open(node, true)
+    }
+
     /// Opens a host for new work or closes it; its runs go on.
     ///
     /// # Errors
@@ -158,7 +183,10 @@ impl Simulation {
     pub fn open(&mut self, node: &NodeName, open: bool) -> Result<(), Impossible> {
         let host = self.hosts.get(node);
         let host = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
-        let size = HostInventory::healthy(host.units, host.hardware.clone());
+        let size = HostInventory {
+            domain_path: host.domain_path.clone(),
+            ..HostInventory::healthy(host.units, host.hardware.clone())
+        };
         self.scheduler.put_host(node, &host.pool, size, open);
         Ok(())
     }
@@ -419,6 +447,7 @@ fn request(job: Job, place: u64) -> Request {
         accepted_at: None,
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
+        within: job.within,
     }
 }
 
@@ -430,6 +459,8 @@ fn never_code(never: &Infeasible) -> ReasonCode {
         Infeasible::ExceedsLimit { .. } => ReasonCode::ExceedsLimit,
         Infeasible::ExceedsReserved { .. } => ReasonCode::ExceedsReserved,
         Infeasible::ExceedsEntitlement { .. } => ReasonCode::ExceedsEntitlement,
-        Infeasible::NoHostFits { .. } => ReasonCode::NoHostFits,
+        Infeasible::NoHostFits { .. }
+        | Infeasible::NoLevel { .. }
+        | Infeasible::NoDomainFits { .. } => ReasonCode::NoHostFits,
     }
 }

@@ -144,9 +144,10 @@ fn asked(
     let (stage, line) = match never {
         Some(never) => {
             let stage = match never {
-                Infeasible::NoHostFits { .. } | Infeasible::ExceedsEntitlement { .. } => {
-                    Stage::Platform
-                }
+                Infeasible::NoHostFits { .. }
+                | Infeasible::NoLevel { .. }
+                | Infeasible::NoDomainFits { .. }
+                | Infeasible::ExceedsEntitlement { .. } => Stage::Platform,
                 Infeasible::UnknownResource { .. }
                 | Infeasible::ExceedsPoolCapacity { .. }
                 | Infeasible::ExceedsLimit { .. }

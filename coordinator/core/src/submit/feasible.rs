@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::mig::GpuClass;
-use sluice_reasons::rejection::{AmountBound, HostMismatch, Shortage};
+use sluice_reasons::rejection::{AmountBound, DomainShortage, HostMismatch, Shortage};
 use sluice_reasons::{Cause, Rejection, SimilarPools};
 use sluice_scheduler::{Infeasible, Pool, Request};
 
@@ -64,6 +64,23 @@ pub(crate) fn never_in(
             };
         }
         Infeasible::NoHostFits { hosts } => return no_host_fits(ctx, pool, request, hosts),
+        Infeasible::NoLevel { level } => {
+            let levels = ctx.state().scheduler().levels().to_vec();
+            return no_domain(pool, HostMismatch::NoLevel { level, levels });
+        }
+        Infeasible::NoDomainFits {
+            level,
+            domain,
+            hosts,
+        } => {
+            let closest = DomainShortage {
+                level,
+                domain,
+                asked: request.hosts,
+                has: hosts as u64,
+            };
+            return no_domain(pool, HostMismatch::TooFewInDomain(closest));
+        }
         Infeasible::ExceedsPoolCapacity {
             key,
             asked,
@@ -108,6 +125,11 @@ pub(crate) fn never_in(
         most,
         bound,
     }
+}
+
+fn no_domain(pool: &PoolName, hosts: HostMismatch) -> Rejection {
+    let pool = pool.clone();
+    Rejection::NoHostFits { pool, hosts }
 }
 
 /// The rejection because no host that the pool remembers is large enough, or too few are.

@@ -710,6 +710,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
             .with(STEP_RUN, 1),
         preemptible: true,
         nodes: 1,
+        within: None,
         priority: 0,
         retries: 0,
         timeout: Some(Span::from_secs(60)),

@@ -85,6 +85,14 @@ impl Wait {
                 let reason = reason.with_amount("asked", key, *asked);
                 reason.with_amount("free", key, *free)
             }
+            Wait::Domains { pool, closest } => {
+                let message = format!(
+                    "{} of pool `{pool}`: {}",
+                    closest.demand(),
+                    closest.closest(" with room for it now")
+                );
+                closest.noted_in(in_pool(pool, message))
+            }
             Wait::Hosts {
                 pool,
                 wanted,

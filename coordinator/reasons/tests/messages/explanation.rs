@@ -113,6 +113,7 @@ fn request() -> Request {
         resumes: None,
         platforms: Vec::new(),
         takes_default: true,
+        within: None,
     }
 }
 

@@ -165,6 +165,16 @@ fn after_mismatch(last: Option<&HostMismatch>) -> Vec<HostMismatch> {
             ]
         }
         Some(HostMismatch::OfNoClass { .. }) => {
+            let of = |levels: &[&str]| HostMismatch::NoLevel {
+                level: name("rack"),
+                levels: levels.iter().map(|it| name(it)).collect(),
+            };
+            vec![of(&[]), of(&["zone", "row"])]
+        }
+        Some(HostMismatch::NoLevel { .. }) => [0, 2]
+            .map(|has| HostMismatch::TooFewInDomain(crate::wait::domain_shortage(has)))
+            .into(),
+        Some(HostMismatch::TooFewInDomain(_)) => {
             let mut by_pool = forbidding(0);
             by_pool.platform = None;
             let mut by_platform = forbidding(1);

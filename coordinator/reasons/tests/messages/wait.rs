@@ -3,7 +3,7 @@
 use sluice_common::inventory::Capability;
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
-use sluice_reasons::rejection::{ForbiddingHosts, Shortage};
+use sluice_reasons::rejection::{DomainShortage, ForbiddingHosts, Shortage};
 use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
 use sluice_reasons::{Cause, Rejection, Wait};
 
@@ -38,6 +38,16 @@ pub(crate) fn forbidding(others: u64) -> ForbiddingHosts {
         platform: Some(name("h100")),
         by_pool: Some(name("training")),
         others,
+    }
+}
+
+pub(crate) fn domain_shortage(has: u64) -> DomainShortage {
+    let domain = (has > 0).then(|| ["a".to_owned(), "r2".to_owned()]);
+    DomainShortage {
+        level: name("rack"),
+        domain: domain.into_iter().flatten().collect(),
+        asked: 4,
+        has,
     }
 }
 
@@ -141,7 +151,11 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
                 by_default,
             })
             .into(),
-        Some(Wait::Pool { .. }) => {
+        Some(Wait::Pool { .. }) => vec![Wait::Domains {
+            pool: pool(),
+            closest: domain_shortage(2),
+        }],
+        Some(Wait::Domains { .. }) => {
             let wait = |wanted, closest, unfit, closed| Wait::Hosts {
                 pool: pool(),
                 wanted,

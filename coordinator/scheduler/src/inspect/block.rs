@@ -1,8 +1,11 @@
 //! Finds what keeps a request from starting in a pool: the first rule that blocks it, with the numbers. The rules are
 //! asked in the same order as in the decision itself.
 
+use alloc::string::String;
+use core::cmp::Reverse;
+
 use sluice_common::amount::{Amounts, MGPU};
-use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::id::{LevelName, NodeName, PoolName, StepId};
 use sluice_common::time::Time;
 
 use crate::model::reservations::Reservations;
@@ -52,6 +55,14 @@ pub enum BlockReason<'a> {
     },
     /// Too little of a declared resource is free.
     PoolFull { key: &'a str, free: u64 },
+    /// Too few hosts of each domain of the level within which it must run have room.
+    DomainsFull {
+        level: &'a LevelName,
+        /// Path of the domain with the most hosts that have room.
+        domain: &'a [String],
+        /// Number of hosts of that domain that have room.
+        hosts: usize,
+    },
     /// Too little is free on the hosts that it may run on.
     HostsFull {
         /// The host that lacks least: the resource, the amount asked and the amount free. `None` if a gang finds some
@@ -128,10 +139,7 @@ impl<'a> RequestInPool<'a> {
         if self.find_placement().is_some() {
             return None;
         }
-        if !self
-            .each_platform()
-            .any(|platform| platform.has_enough_hosts())
-        {
+        if !self.each_place().any(|place| place.has_enough_hosts()) {
             if let Some(resumes) = &self.request.resumes {
                 let nearest = &resumes.node;
                 return Some(BlockReason::NoSchedulableHost { nearest });
@@ -164,6 +172,9 @@ impl<'a> RequestInPool<'a> {
         if let Some(resumes) = &self.request.resumes {
             return Some(self.block_on_own_host(&resumes.node));
         }
+        if let Some(full) = self.block_by_domains() {
+            return Some(full);
+        }
         let closest = self
             .host_index()
             .by_free
@@ -173,5 +184,20 @@ impl<'a> RequestInPool<'a> {
             Some((node, key, asked, free))
         });
         Some(BlockReason::HostsFull { closest })
+    }
+
+    /// The domain with the most hosts that have room, if it has some and the request must run within one.
+    fn block_by_domains(&self) -> Option<BlockReason<'a>> {
+        let within = self.must_run_within()?;
+        let with_room = self.each_place().filter_map(|place| {
+            let free = place.covering(&place.host_index().by_free);
+            Some((free.count(), place.domain?.path))
+        });
+        let (hosts, domain) = with_room.min_by_key(|(hosts, _)| Reverse(*hosts))?;
+        (hosts > 0).then_some(BlockReason::DomainsFull {
+            level: &within.level,
+            domain,
+            hosts,
+        })
     }
 }

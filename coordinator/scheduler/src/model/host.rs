@@ -8,6 +8,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
@@ -201,8 +202,15 @@ pub(crate) struct Host {
     pub(crate) hardware: Hardware,
     /// Whether the host may have GPUs that it does not know yet.
     pub(crate) gpus_unknown: bool,
+    /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
+    pub(crate) domain_path: Vec<String>,
     /// Fit GPUs that each run holds, by kind. Filled only if the host has several kinds.
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
+}
+
+/// The paths of a domain and of all domains around it, the widest first.
+pub(crate) fn prefixes(path: &[String]) -> impl Iterator<Item = &[String]> {
+    (1..=path.len()).map(|levels| &path[..levels])
 }
 
 /// The resources of a host, and the part of them that can be granted.
@@ -216,6 +224,8 @@ pub struct HostInventory {
     pub unfit: HostResources,
     /// The GPUs in `unfit`.
     pub unfit_gpus: BTreeSet<String>,
+    /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
+    pub domain_path: Vec<String>,
     /// Resources that runs hold and that the host no longer has or that are unfit.
     pub lost_by_run: BTreeMap<AttemptId, HostResources>,
 }
@@ -248,6 +258,12 @@ impl Host {
         self.unfit = inventory.unfit;
         self.unfit_gpus = inventory.unfit_gpus;
         self.lost_by_run = inventory.lost_by_run;
+        self.domain_path = inventory.domain_path;
+    }
+
+    /// The paths of the domains that the host is in, the widest first.
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &[String]> {
+        prefixes(&self.domain_path)
     }
 
     /// Counts the GPUs that a run holds by kind, if the host has several kinds.

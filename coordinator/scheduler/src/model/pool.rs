@@ -1,17 +1,19 @@
 //! One pool: its terms, accounts and hosts, and what is granted of it.
 
 mod fair_use;
-pub(crate) mod hardware_index;
+mod hardware_index;
+pub(crate) mod host_set;
 mod hosts;
 mod platforms;
 pub(crate) mod policies;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, MGPU, ResourceKey, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
-use sluice_common::mig::GpuClass;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
@@ -22,7 +24,7 @@ use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, HostIndex};
 use crate::model::loss_budget::LostWork;
 use crate::model::nomination::Nomination;
-use crate::model::pool::hardware_index::HardwareIndex;
+use crate::model::pool::host_set::HostSet;
 use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -69,12 +71,10 @@ pub struct Pool {
     gpus_unknown: BTreeSet<NodeName>,
     /// Sum of what all hosts have.
     detected: HostResources,
-    /// All hosts of the pool with all their GPUs.
-    any: HardwareIndex,
-    /// Hosts by the class of their GPUs. Filled only if a host has slices; else all GPUs are of one class.
-    by_class: BTreeMap<GpuClass, HardwareIndex>,
-    /// Number of hosts with slices.
-    with_slices: usize,
+    /// All hosts, by their hardware.
+    all: HostSet,
+    /// The hosts of each domain of the topology, by the path of the domain.
+    pub(super) domains: BTreeMap<Vec<String>, HostSet>,
     /// An empty index, for hardware that no host has.
     pub(super) empty: HostIndex,
     /// Requests with a firm nomination here.

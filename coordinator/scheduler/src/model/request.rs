@@ -10,6 +10,7 @@ use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
+use sluice_common::topology::DomainRequest;
 
 use crate::model::frozen::{FreezeState, GpuUuids, Resumption};
 use crate::model::guard::Guard;
@@ -60,6 +61,8 @@ pub struct Request {
     pub platforms: Vec<PlatformName>,
     /// Whether the step names no platform and takes the pool's default.
     pub takes_default: bool,
+    /// Level of the topology within which its hosts are near to each other.
+    pub within: Option<DomainRequest>,
 }
 
 /// A run that holds resources.
@@ -125,6 +128,7 @@ pub(crate) struct RequestClass {
     pool: Option<PoolName>,
     platforms: Vec<PlatformName>,
     takes_default: bool,
+    within: Option<DomainRequest>,
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
@@ -160,6 +164,7 @@ impl Request {
             resumes: None,
             platforms: asked_by(spec),
             takes_default: spec.platform.is_none(),
+            within: spec.within.clone(),
         }
     }
 
@@ -200,6 +205,7 @@ impl Request {
             pool: self.pool.clone(),
             platforms: self.platforms.clone(),
             takes_default: self.takes_default,
+            within: self.within.clone(),
             excluded_pools: self.excluded_pools.clone(),
             guards: self.guards.clone(),
             priority: self.priority,
@@ -280,6 +286,7 @@ mod tests {
             resumes: None,
             platforms: Vec::new(),
             takes_default: false,
+            within: None,
         };
         let mut run = Run {
             request,

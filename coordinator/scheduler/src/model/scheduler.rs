@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use sluice_common::amount::MGPU_A_GPU;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, LevelName, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
 
@@ -33,6 +33,8 @@ pub struct Scheduler {
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
     /// Runs of deleted pools.
     pub(crate) orphaned_runs: BTreeMap<PoolName, BTreeSet<AttemptId>>,
+    /// Levels of the topology, the widest first.
+    pub(crate) levels: Vec<LevelName>,
     /// Time of the last fact. Use for fair share is counted until then.
     pub(crate) clock: Time,
     /// Subjects whose decayed use changed since it was taken.
@@ -87,6 +89,16 @@ impl Scheduler {
     /// The nomination of a request.
     pub fn nomination(&self, step: &StepId) -> Option<&Nomination> {
         self.nominations.get(step)
+    }
+
+    /// Sets the levels of the topology, the widest first. The paths of hosts come with their inventories.
+    pub fn set_levels(&mut self, levels: Vec<LevelName>) {
+        self.levels = levels;
+    }
+
+    /// Levels of the topology, the widest first.
+    pub fn levels(&self) -> &[LevelName] {
+        &self.levels
     }
 
     /// Creates a pool or changes its terms.

@@ -1,9 +1,11 @@
 //! Finds requests that a pool could never grant.
 
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN};
-use sluice_common::id::{NodeName, PoolName};
+use sluice_common::id::{LevelName, NodeName, PoolName};
 
 use crate::model::pool::Pool;
 use crate::model::request::Request;
@@ -49,6 +51,16 @@ pub enum Infeasible {
     /// Too few hosts of the pool are large enough, even when empty.
     NoHostFits {
         /// Number of hosts that are.
+        hosts: usize,
+    },
+    /// The topology has no level within which the request must run.
+    NoLevel { level: LevelName },
+    /// Too few hosts of each domain of the level within which the request must run are large enough, even when empty.
+    NoDomainFits {
+        level: LevelName,
+        /// Path of the domain with the most of them; empty if no host is in one.
+        domain: Vec<String>,
+        /// Number of hosts in that domain that are.
         hosts: usize,
     },
 }
@@ -131,6 +143,12 @@ impl<'a> RequestInPool<'a> {
         let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
         if let Some((key, _)) = unknown {
             return Some(Infeasible::UnknownResource { key: key.clone() });
+        }
+        if let Some(within) = self.must_run_within()
+            && self.scheduler.depth(within).is_none()
+        {
+            let level = within.level.clone();
+            return Some(Infeasible::NoLevel { level });
         }
         if self.lacks_class(awaited) {
             return Some(Infeasible::NoHostFits { hosts: 0 });
@@ -222,6 +240,18 @@ impl<'a> RequestInPool<'a> {
             large.take(wanted).count()
         };
         let hosts = self.each_platform().map(large).max().unwrap_or(0);
+        if let Some(within) = self.must_run_within().filter(|_| hosts >= wanted) {
+            let domains = self.each_place();
+            let domains = domains.map(|it| (large(it), it.domain.map(|domain| domain.path)));
+            // The first of those with the most.
+            let most = domains.min_by_key(|(hosts, _)| Reverse(*hosts));
+            let (hosts, path) = most.unwrap_or((0, None));
+            return (hosts < wanted).then(|| Infeasible::NoDomainFits {
+                level: within.level.clone(),
+                domain: path.unwrap_or_default().to_vec(),
+                hosts,
+            });
+        }
         let unknown = match awaited.gpus {
             true => self.hosts_with_unknown_gpus().take(wanted).count(),
             false => 0,

@@ -127,11 +127,11 @@ impl Scheduler {
 
 impl<'a> RequestInPool<'a> {
     /// Whether the request may run on a host: a resumption on its own host only, any other request on hosts whose
-    /// platforms allow it and whose GPUs it may borrow from.
+    /// platforms allow it and whose GPUs it may borrow from, in the domain that is being tried.
     pub(crate) fn may_run_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
         resumes.map_or_else(
-            || self.is_allowed_on(node) && self.may_borrow_on(node),
+            || self.is_in_domain(node) && self.is_allowed_on(node) && self.may_borrow_on(node),
             |own| own.node == *node,
         )
     }

@@ -58,7 +58,8 @@ impl<'a> RequestInPool<'a> {
 
     /// The best hosts for the request out of what is free beyond `reservations`: first those that it does not avoid,
     /// then those whose GPUs it does not borrow from; then those with the least fragmentation and the tightest, or, if
-    /// the pool spreads its steps, those with the most free.
+    /// the pool spreads its steps, those with the most free. If it asks for hosts that are near to each other, they are of
+    /// as narrow a domain as possible.
     pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
         if !self.pool_covers(reservations) {
             return None;
@@ -67,8 +68,42 @@ impl<'a> RequestInPool<'a> {
             let own = Vec::from([resumes.node.clone()]);
             return self.fits_on(&own, reservations).then_some(own);
         }
+        let Some(within) = self.request.asks_within() else {
+            return self.best_hosts_there(reservations).map(|(_, hosts)| hosts);
+        };
+        let in_one_domain = self.scheduler.depth(within).and_then(|depth| {
+            let mut depths = (depth..=self.scheduler.levels.len()).rev();
+            depths.find_map(|depth| self.best_hosts_of_a_domain(depth, reservations))
+        });
+        in_one_domain.or_else(|| {
+            let hosts = self
+                .best_hosts_there(reservations)
+                .filter(|_| !within.required);
+            hosts.map(|(_, hosts)| hosts)
+        })
+    }
+
+    /// The best hosts of one domain of a level: of the domain with the fewest hosts that have room, so that others stay
+    /// whole, or, if the pool spreads its steps, with the most.
+    fn best_hosts_of_a_domain(
+        &self,
+        depth: usize,
+        reservations: &Reservations,
+    ) -> Option<Vec<NodeName>> {
+        let domains = self.domains_at(depth);
+        let found = domains.filter_map(|it| it.best_hosts_there(reservations));
+        let best = match self.spreads() {
+            true => found.min_by_key(|(with_room, _)| Reverse(*with_room)),
+            false => found.min_by_key(|(with_room, _)| *with_room),
+        };
+        best.map(|(_, hosts)| hosts)
+    }
+
+    /// The best hosts in the domain that is being tried, and how many were compared.
+    fn best_hosts_there(&self, reservations: &Reservations) -> Option<(usize, Vec<NodeName>)> {
         let wanted = self.request.hosts as usize;
         let mut offers = self.offers(reservations);
+        let compared = offers.len();
         // Hosts are sorted by what is free already; the sort is stable.
         offers.sort_by_key(|(rank, _)| *rank);
         let hosts: Vec<NodeName> = offers
@@ -76,7 +111,7 @@ impl<'a> RequestInPool<'a> {
             .take(wanted)
             .map(|(_, node)| node.clone())
             .collect();
-        (hosts.len() == wanted).then_some(hosts)
+        (hosts.len() == wanted).then_some((compared, hosts))
     }
 
     /// Hosts that have enough free, at most as many as are compared: the tightest, or those with the most free.
@@ -86,7 +121,7 @@ impl<'a> RequestInPool<'a> {
         let wanted = self.request.hosts as usize;
         let borrows = self.may_borrow();
         let in_order = demand_profile.is_unknown() && !self.spreads();
-        let considered = match in_order && !borrows {
+        let considered = match in_order && !borrows && self.domain.is_none() {
             true => wanted.saturating_add(self.request.avoided_hosts.len()),
             false => wanted.max(MAX_HOSTS_COMPARED),
         };
@@ -183,11 +218,12 @@ impl<'a> RequestInPool<'a> {
             asked.is_empty() || asked.contains(platform)
         });
         let asks = asks || self.request.resumes.is_some();
-        asks && hosts.iter().all(|node| {
-            let host = self.pool.hosts().get(node);
-            let large = |host: &Host| host.usable_for(self.filter).cover(self.request.each);
-            host.is_some_and(|host| host.schedulable && large(host)) && self.may_run_on(node)
-        })
+        asks && (hosts.len() == 1 || self.are_near(hosts))
+            && hosts.iter().all(|node| {
+                let host = self.pool.hosts().get(node);
+                let large = |host: &Host| host.usable_for(self.filter).cover(self.request.each);
+                host.is_some_and(|host| host.schedulable && large(host)) && self.may_run_on(node)
+            })
     }
 
     /// The free hosts on which the request would start now, on the first platform that has some, if its own policy

@@ -9,6 +9,7 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use crate::model::account::Account;
 use crate::model::host::{HardwareFilter, HostIndex};
 use crate::model::pool::Pool;
+use crate::model::pool::host_set::Domain;
 use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
 use crate::model::reservations::Reservations;
@@ -24,6 +25,8 @@ pub(crate) struct RequestInPool<'a> {
     pub(crate) request: &'a Request,
     /// The hardware that is being tried.
     pub(crate) filter: HardwareFilter<'a>,
+    /// The domain that is being tried; `None` means all hosts.
+    pub(crate) domain: Option<Domain<'a>>,
 }
 
 impl Scheduler {
@@ -48,6 +51,7 @@ impl<'a> RequestInPool<'a> {
             account,
             request,
             filter: first_filter(pool, request),
+            domain: None,
         })
     }
 
@@ -229,7 +233,10 @@ impl<'a> RequestInPool<'a> {
     }
 
     pub(crate) fn host_index(&self) -> &'a HostIndex {
-        self.pool.host_index(self.filter)
+        match self.domain {
+            None => self.pool.host_index(self.filter),
+            Some(domain) => self.pool.host_index_of(domain, self.filter),
+        }
     }
 
     /// Resources that become free on a host for the request when a run releases `each`.

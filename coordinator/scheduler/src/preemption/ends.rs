@@ -89,7 +89,7 @@ fn fewest<'a>(
     less_than: Option<AwaitedResources>,
 ) -> Option<EndsOnPlatform<'a>> {
     let mut fewest: Option<EndsOnPlatform<'a>> = None;
-    for in_pool in in_pool.each_platform() {
+    for in_pool in in_pool.each_place() {
         let known = fewest.as_ref();
         let less_than = known.map_or(less_than, |(ends, _)| Some(ends.units));
         if let Some(ends) = fewest::await_fewest(in_pool, reservations, less_than) {
@@ -107,7 +107,7 @@ fn earliest<'a>(
     if in_pool.pool.by_end.is_empty() {
         return None;
     }
-    let found = in_pool.each_platform().filter_map(|in_pool| {
+    let found = in_pool.each_place().filter_map(|in_pool| {
         let ends = earliest::await_earliest(in_pool, reservations, before)?;
         Some((ends, in_pool.filter.platform))
     });

@@ -81,22 +81,24 @@ impl<'a> RequestInPool<'a> {
                 false => reserved.all(),
             };
         let mut changes: Vec<Change> = self.missing_declared(reservations).collect();
+        let domains = self.each_domain().into_iter();
+        let sets = domains.filter_map(|domain| domain.hosts_short_of_least(reservations));
+        let Some(hosts) = sets.min() else {
+            return Vec::new();
+        };
+        changes.extend(hosts.into_iter().flat_map(HostShortage::changes));
+        changes
+    }
+
+    /// The hosts of the domain that is being tried on which least must come free, as many as it needs.
+    fn hosts_short_of_least(&self, reservations: &Reservations) -> Option<Vec<HostShortage<'a>>> {
         let known = self.covering(&self.host_index().by_capacity);
-        let mut hosts: Vec<HostShortage<'a>> = known
-            .filter_map(|(node, _)| self.host_shortage(node, reservations))
-            .collect();
+        let hosts = known.filter_map(|(node, _)| self.host_shortage(node, reservations));
+        let mut hosts: Vec<HostShortage<'a>> = hosts.collect();
         hosts.sort_unstable();
         let wanted = self.request.hosts as usize;
-        if hosts.len() < wanted {
-            return Vec::new();
-        }
-        changes.extend(
-            hosts
-                .into_iter()
-                .take(wanted)
-                .flat_map(HostShortage::changes),
-        );
-        changes
+        hosts.truncate(wanted);
+        (hosts.len() == wanted).then_some(hosts)
     }
 
     fn missing_declared(&self, reservations: &Reservations) -> impl Iterator<Item = Change> {

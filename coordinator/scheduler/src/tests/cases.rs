@@ -58,6 +58,7 @@ fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submissio
         preemptible,
         pool: None,
         platforms: Vec::new(),
+        one_rack: None,
         time_limit: None,
     }
 }

@@ -8,12 +8,15 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use sluice_common::amount::{Amounts, ResourceKey};
-use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::id::{
+    AttemptId, LevelName, NodeName, PlatformName, PoolName, StepId, Subject, UserName,
+};
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
+use sluice_common::topology::DomainRequest;
 
 use super::judge::{
     FreezePhase, GPU, Judge, JudgedAmounts, JudgedHost, JudgedPolicy, JudgedPool, JudgedRequest,
@@ -94,6 +97,8 @@ pub(super) struct Submission {
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
     pub(super) platforms: Vec<PlatformName>,
+    /// Whether all its hosts must be of one rack; `None` if that does not matter.
+    pub(super) one_rack: Option<bool>,
     /// Longest time from its start to its end, in milliseconds.
     pub(super) time_limit: Option<u64>,
 }
@@ -106,6 +111,7 @@ impl SchedulerHarness {
         };
         harness.judge.now = 1_000_000;
         harness.scheduler.set_clock(harness.now());
+        harness.scheduler.set_levels(levels());
         harness
     }
 
@@ -201,10 +207,15 @@ impl SchedulerHarness {
             _ => platforms.clone(),
         };
         let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
-        let size = HostInventory::healthy(host_units(has), hardware);
+        let rack = self.judge.hosts.get(node).and_then(|host| host.rack);
+        let size = HostInventory {
+            domain_path: domain_path(rack),
+            ..HostInventory::healthy(host_units(has), hardware)
+        };
         self.scheduler.put_host(node, pool, size, open);
         let pool = pool.clone();
         let host = JudgedHost {
+            rack,
             pool,
             has,
             schedulable: open,
@@ -212,6 +223,14 @@ impl SchedulerHarness {
         };
         self.judge.hosts.insert(node.clone(), host);
         self.judge.disturb();
+    }
+
+    /// Moves a host into a rack, or out of all.
+    pub(super) fn put_in_rack(&mut self, node: &NodeName, rack: Option<usize>) {
+        let host = self.judge.hosts.get_mut(node).unwrap();
+        host.rack = rack;
+        let open = host.schedulable;
+        self.open(node, open);
     }
 
     /// Sets whether a host takes new work.
@@ -254,6 +273,7 @@ impl SchedulerHarness {
             frozen_run: None,
             user: submission.user,
             platforms: submission.platforms.clone(),
+            one_rack: submission.one_rack,
             time_limit: submission.time_limit,
             evictions: Vec::new(),
         };
@@ -564,6 +584,7 @@ impl SchedulerHarness {
     /// A scheduler rebuilt from the facts.
     pub(super) fn rebuilt(&self) -> Scheduler {
         let mut scheduler = Scheduler::default();
+        scheduler.set_levels(levels());
         for (name, pool) in &self.judge.pools {
             scheduler.put_pool(name, terms(pool));
             for (subject, policy) in &pool.policies {
@@ -582,7 +603,10 @@ impl SchedulerHarness {
         }
         for (node, host) in &self.judge.hosts {
             let hardware = Hardware::uniform(host.platforms.clone(), host.has[GPU]);
-            let size = HostInventory::healthy(host_units(host.has), hardware);
+            let size = HostInventory {
+                domain_path: domain_path(host.rack),
+                ..HostInventory::healthy(host_units(host.has), hardware)
+            };
             scheduler.put_host(node, &host.pool, size, host.schedulable);
         }
         let fresh = self
@@ -683,7 +707,20 @@ fn request(ask: &JudgedRequest) -> Request {
         accepted_at: None,
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
+        within: ask.one_rack.map(|required| DomainRequest {
+            level: levels().remove(0),
+            required,
+        }),
     }
+}
+
+/// The levels of the topology: racks.
+fn levels() -> Vec<LevelName> {
+    Vec::from([LevelName::new("rack").unwrap()])
+}
+
+fn domain_path(rack: Option<usize>) -> Vec<String> {
+    rack.map(|rack| format!("r{rack}")).into_iter().collect()
 }
 
 fn market_run(run: &JudgedRun) -> Run {

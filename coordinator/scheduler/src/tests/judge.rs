@@ -70,6 +70,8 @@ pub(super) struct JudgedRequest {
     /// The frozen run that it waits to resume.
     pub(super) frozen_run: Option<FrozenRun>,
     pub(super) platforms: Vec<PlatformName>,
+    /// Whether all its hosts must be of one rack; `None` if that does not matter.
+    pub(super) one_rack: Option<bool>,
     /// Longest time from its start to its end, in milliseconds.
     pub(super) time_limit: Option<u64>,
     /// Times at which it was stopped by priority, in milliseconds.
@@ -123,6 +125,8 @@ pub(super) struct JudgedHost {
     pub(super) schedulable: bool,
     /// All platforms of its GPUs.
     pub(super) platforms: PlatformSet,
+    /// Number of its rack, if it is in one.
+    pub(super) rack: Option<usize>,
 }
 
 #[derive(Clone, Debug)]

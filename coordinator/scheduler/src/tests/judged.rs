@@ -37,6 +37,10 @@ struct Scenario {
     users: Vec<usize>,
     /// Time limit of each submission, in milliseconds.
     time_limits: Vec<Option<u64>>,
+    /// Rack of each host.
+    racks: Vec<Option<usize>>,
+    /// Whether each submission must run within one rack.
+    one_rack: Vec<Option<bool>>,
 }
 
 /// Platform lists, by the numbers of [`platform`].
@@ -224,8 +228,14 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
         ],
         prop::bool::weighted(0.3),
     );
+    let racks = prop_oneof![
+        1 => Just(Vec::new()),
+        1 => prop::collection::vec(prop::option::weighted(0.9, 0usize..2), 4),
+    ];
+    let one_rack = prop::collection::vec(prop::option::weighted(0.6, any::<bool>()), 40);
     // Drawn last, so that older seeds still make the same scenarios.
-    (scenario, platforms, fairness).prop_map(|(scenario, platforms, fairness)| {
+    let drawn = (scenario, platforms, fairness, racks, one_rack);
+    drawn.prop_map(|(scenario, platforms, fairness, racks, one_rack)| {
         let (kinds, requested_platforms, both, open_gpu_hosts, no_priority_preemption) = platforms;
         let (fair_share, fair_users, users, budget, time_limits, spread) = fairness;
         Scenario {
@@ -242,6 +252,11 @@ fn with_platforms(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Va
             },
             users,
             time_limits,
+            one_rack: match racks.is_empty() {
+                true => Vec::new(),
+                false => one_rack,
+            },
+            racks,
             ..scenario
         }
     })
@@ -280,6 +295,8 @@ fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
             rules: PoolRules::default(),
             users: Vec::new(),
             time_limits: Vec::new(),
+            racks: Vec::new(),
+            one_rack: Vec::new(),
         })
 }
 
@@ -346,6 +363,8 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             rules: PoolRules::default(),
             users: Vec::new(),
             time_limits: Vec::new(),
+            racks: Vec::new(),
+            one_rack: Vec::new(),
         })
 }
 
@@ -394,6 +413,8 @@ fn set_up(scenario: &Scenario) -> SchedulerHarness {
             true,
             &kind,
         );
+        let rack = scenario.racks.get(n).copied().flatten();
+        harness.put_in_rack(&node(n, scenario), rack);
     }
     for (n, binding) in scenario.bindings.iter().enumerate() {
         let own_pool = n / SUBJECTS;
@@ -448,6 +469,7 @@ fn play(
                     .copied()
                     .map(platform)
                     .collect(),
+                one_rack: scenario.one_rack.get(at % 40).copied().flatten(),
                 time_limit: scenario.time_limits.get(at % 40).copied().flatten(),
             };
             harness.submit(&submission);

@@ -137,6 +137,7 @@ pub(super) fn play(
                 pool: None,
                 suspends: n.is_multiple_of(3),
                 platforms: Vec::new(),
+                one_rack: None,
                 time_limit: None,
             });
         }

@@ -37,6 +37,7 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
         BlockReason::NoSchedulableHost { nearest } => !pool.hosts()[*nearest].schedulable,
         BlockReason::BehindHead { behind, .. } => scheduler.nomination(behind).is_some(),
         BlockReason::PoolFull { key, free } => asked(key) > *free,
+        BlockReason::DomainsFull { hosts, .. } => *hosts < request.hosts as usize,
         BlockReason::HostsFull { closest } => closest
             .is_none_or(|(_, key, asked, free)| asked > free && request.each.get(key) == asked),
     }

@@ -7,6 +7,7 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
+use sluice_common::topology::{DomainRequest, TopologySpec};
 use sluice_scheduler::PoolTerms;
 
 use super::expected::names;
@@ -77,6 +78,16 @@ impl Case {
     }
 }
 
+/// The level that the hosts of a request share, if it asks for one; a required one goes first.
+fn within(submit: &SubmitEvent) -> Option<DomainRequest> {
+    let (required, preferred) = (submit.within.as_ref(), submit.prefer_within.as_ref());
+    let level = required.or(preferred)?;
+    Some(DomainRequest {
+        level: level.clone(),
+        required: required.is_some(),
+    })
+}
+
 fn numbered<T>(
     things: &[T],
     place: fn(usize) -> CasePosition,
@@ -93,11 +104,15 @@ impl ScenarioRun {
         for (place, pool) in numbered(&case.pools, CasePosition::Pool) {
             self.put_pool(pool).map_err(|e| fault(place, e))?;
         }
+        let levels = case.topology.levels.iter();
+        self.simulation
+            .set_levels(levels.map(|level| level.name.clone()).collect());
         for (place, node) in numbered(
             case.nodes.as_deref().unwrap_or_default(),
             CasePosition::Node,
         ) {
-            self.put_node(node).map_err(|e| fault(place, e))?;
+            self.put_node(node, &case.topology)
+                .map_err(|e| fault(place, e))?;
         }
         for (place, policy) in numbered(&case.policies, CasePosition::Policy) {
             self.put_policy(policy).map_err(|e| fault(place, e))?;
@@ -149,7 +164,7 @@ impl ScenarioRun {
         Ok(())
     }
 
-    fn put_node(&mut self, node: &NodePut) -> Result<(), Impossible> {
+    fn put_node(&mut self, node: &NodePut, topology: &TopologySpec) -> Result<(), Impossible> {
         let size = HostSize {
             gpus: node.gpus,
             mcpu: node.mcpu,
@@ -158,7 +173,10 @@ impl ScenarioRun {
         };
         let model = node.gpu_model.as_deref();
         self.simulation
-            .put_host(&node.name, &node.pool, size, model)
+            .put_host(&node.name, &node.pool, size, model)?;
+        let levels = topology.levels.iter();
+        let path = levels.map_while(|level| node.labels.get(level.label.as_str()).cloned());
+        self.simulation.put_in_domain(&node.name, path.collect())
     }
 
     fn put_policy(&mut self, put: &PolicyPut) -> Result<(), Impossible> {
@@ -197,6 +215,7 @@ impl ScenarioRun {
             user: submit.user.clone(),
             resources: submit.resources.clone().into_iter().collect(),
             nodes: submit.nodes,
+            within: within(submit),
             priority: submit.priority,
             preemptible: submit.preemptible,
             pool: submit.pool.clone(),

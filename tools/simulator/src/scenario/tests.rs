@@ -39,6 +39,12 @@ fn time_limits_let_short_requests_past_the_head() {
 }
 
 #[test]
+fn gangs_run_within_the_domains_that_they_ask_for() {
+    let text = include_str!("../../../../tests/scenarios/topology.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
+#[test]
 fn steps_are_packed_or_spread_as_the_pool_says() {
     let text = include_str!("../../../../tests/scenarios/placement.json");
     assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());

@@ -26,6 +26,8 @@ pub(super) struct SimulatedHost {
     pub(super) pool: PoolName,
     pub(super) units: HostResources,
     pub(super) hardware: Hardware,
+    /// Values of the levels of the topology, the widest first.
+    pub(super) domain_path: Vec<String>,
 }
 
 impl HostSize {
@@ -53,6 +55,7 @@ impl SimulatedHost {
             pool,
             units: size.units(),
             hardware,
+            domain_path: Vec::new(),
         }
     }
 }

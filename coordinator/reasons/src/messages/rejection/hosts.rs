@@ -7,12 +7,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::id::{LevelName, PlatformName, PoolName};
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::messages::{quoted, with_source};
-use crate::rejection::{ForbiddingHosts, HostMismatch, Shortage};
+use crate::rejection::{DomainShortage, ForbiddingHosts, HostMismatch, Shortage};
 
 impl HostMismatch {
     pub(super) fn to_reason(&self, pool: &PoolName) -> Reason {
@@ -57,6 +57,17 @@ impl HostMismatch {
                 of(format!("pool `{pool}` has no {words}{there}"))
                     .with("class", asked.unwrap_or("whole"))
             }
+            HostMismatch::NoLevel { level, levels } => {
+                of(no_level(level, levels)).with("within", level.as_str())
+            }
+            HostMismatch::TooFewInDomain(closest) => {
+                let message = format!(
+                    "{} of pool `{pool}` that are large enough: {}",
+                    closest.demand(),
+                    closest.closest("")
+                );
+                closest.noted_in(of(message))
+            }
             HostMismatch::Closed(closed) => {
                 of(format!("no host of pool `{pool}` admits it: {closed}"))
             }
@@ -67,6 +78,52 @@ impl HostMismatch {
                 .with_amount("asked", &closest.key, closest.asked)
                 .with_amount("available", &closest.key, closest.has),
         }
+    }
+}
+
+impl DomainShortage {
+    /// The number of hosts that the step asks for, and the level.
+    pub(crate) fn demand(&self) -> String {
+        let Self { level, asked, .. } = self;
+        format!("it asks for {asked} hosts within one `{level}`")
+    }
+
+    /// The domain that comes closest, with the number of its hosts; `with` says more of these.
+    pub(crate) fn closest(&self, with: &str) -> String {
+        let Self {
+            level, domain, has, ..
+        } = self;
+        match domain.is_empty() {
+            true => format!(
+                "no host has the labels of level `{level}`: set them with `sluice label node`, or leave out `within`"
+            ),
+            false => format!(
+                "`{}`, which comes closest, has {has}{with}",
+                domain.join("/")
+            ),
+        }
+    }
+
+    /// A reason with the numbers.
+    pub(crate) fn noted_in(&self, reason: Reason) -> Reason {
+        reason
+            .with("within", self.level.as_str())
+            .with("domain", self.domain.join("/").as_str())
+            .with("asked", u64::from(self.asked))
+            .with("available", self.has)
+    }
+}
+
+fn no_level(level: &LevelName, levels: &[LevelName]) -> String {
+    match levels {
+        [] => format!(
+            "it asks for hosts within one `{level}`, and the cluster has no topology: apply a document of `kind: \
+             topology`, or leave out `within`"
+        ),
+        levels => format!(
+            "it asks for hosts within one `{level}`, which is no level of the topology: write one of {}",
+            quoted(levels)
+        ),
     }
 }
 

@@ -49,6 +49,11 @@ impl HardwareIndex {
         }
     }
 
+    /// The names of its hosts.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.all.by_capacity.largest_first().map(|(node, _)| node)
+    }
+
     pub(super) fn mgpu(&self) -> u64 {
         self.mgpu
     }

@@ -1,13 +1,12 @@
 //! Adds, changes and removes the hosts of a pool, with all sums and indexes.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 
 use sluice_common::id::NodeName;
-use sluice_common::mig::GpuClass;
 
-use crate::model::host::Host;
+use crate::model::host::{Host, prefixes};
 use crate::model::pool::Pool;
-use crate::model::pool::hardware_index::HardwareIndex;
+use crate::model::pool::host_set::HostSet;
 
 impl Pool {
     /// The names of its hosts.
@@ -28,15 +27,14 @@ impl Pool {
         if host.gpus_unknown {
             self.gpus_unknown.insert(node.clone());
         }
-        self.any.insert(node, &host, None);
-        self.with_slices += usize::from(host.has_slices());
-        if self.with_slices == 1 && self.by_class.is_empty() {
-            for (node, host) in &self.hosts {
-                insert_by_class(&mut self.by_class, node, host);
+        self.all.insert(node, &host, &self.hosts);
+        for path in host.domains() {
+            if !self.domains.contains_key(path) {
+                self.domains.insert(path.to_vec(), HostSet::default());
             }
-        }
-        if self.with_slices > 0 {
-            insert_by_class(&mut self.by_class, node, &host);
+            if let Some(domain) = self.domains.get_mut(path) {
+                domain.insert(node, &host, &self.hosts);
+            }
         }
         self.hosts.insert(node.clone(), host);
     }
@@ -46,51 +44,43 @@ impl Pool {
         let host = self.hosts.remove(node)?;
         self.uncount_host(&host);
         self.gpus_unknown.remove(node);
-        self.any.remove(node, &host, None);
-        for class in classes(&host) {
-            if let Some(index) = self.by_class.get_mut(class) {
-                index.remove(node, &host, Some(class));
-                if index.is_empty() {
-                    self.by_class.remove(class);
-                }
+        self.all.remove(node, &host);
+        for path in host.domains() {
+            if let Some(domain) = self.domains.get_mut(path) {
+                domain.remove(node, &host);
             }
         }
-        self.with_slices -= usize::from(host.has_slices());
         self.detected = self.detected.less(host.capacity);
         Some(host)
     }
 
     pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
-        let host = self.take_host(node);
-        self.drop_classes();
-        host
+        let host = self.take_host(node)?;
+        self.drop_classes(&host.domain_path);
+        Some(host)
     }
 
-    /// Forgets the classes of GPUs if only whole ones are left.
-    fn drop_classes(&mut self) {
-        if self.with_slices == 0 {
-            self.by_class.clear();
+    /// Forgets the classes of GPUs if only whole ones are left, in the pool and in the domains of a host that was taken,
+    /// and domains without hosts.
+    fn drop_classes(&mut self, domain_path: &[String]) {
+        self.all.drop_classes();
+        for path in prefixes(domain_path) {
+            let Some(domain) = self.domains.get_mut(path) else {
+                continue;
+            };
+            domain.drop_classes();
+            if domain.is_empty() {
+                self.domains.remove(path);
+            }
         }
     }
 
     pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
         if let Some(mut host) = self.take_host(node) {
+            let before = host.domain_path.clone();
             change(&mut host);
             self.put_host(node, host);
-            self.drop_classes();
+            self.drop_classes(&before);
         }
-    }
-}
-
-/// The classes of a host's GPUs.
-fn classes(host: &Host) -> BTreeSet<&GpuClass> {
-    let kinds = host.kinds().filter(|_| host.has_gpus());
-    kinds.map(|kind| &kind.class).collect()
-}
-
-fn insert_by_class(by_class: &mut BTreeMap<GpuClass, HardwareIndex>, node: &NodeName, host: &Host) {
-    for class in classes(host) {
-        let index = by_class.entry(class.clone()).or_default();
-        index.insert(node, host, Some(class));
     }
 }

@@ -11,29 +11,29 @@ use crate::model::guard::Denial;
 use crate::model::host::{GpuKind, HardwareFilter, HostIndex};
 use crate::model::pool::Pool;
 use crate::model::pool::hardware_index::HardwareIndex;
+use crate::model::pool::host_set::Domain;
 use crate::model::request::Request;
 
 impl Pool {
     /// The hosts that match a filter.
     pub(crate) fn host_index(&self, filter: HardwareFilter<'_>) -> &HostIndex {
-        let hosts = self.of_class(filter.class);
-        let hosts = hosts.and_then(|hosts| hosts.hosts(filter.platform));
-        hosts.unwrap_or(&self.empty)
+        self.all.index(filter).unwrap_or(&self.empty)
     }
 
-    /// The hosts with GPUs of a class, or all.
-    fn of_class(&self, class: Option<&GpuClass>) -> Option<&HardwareIndex> {
-        match class {
-            None => Some(&self.any),
-            Some(class) => self.by_class.get(class),
-        }
+    /// The hosts of a domain that match a filter.
+    pub(crate) fn host_index_of<'a>(
+        &'a self,
+        domain: Domain<'a>,
+        filter: HardwareFilter<'_>,
+    ) -> &'a HostIndex {
+        domain.hosts.index(filter).unwrap_or(&self.empty)
     }
 
     /// The class of GPUs that a request may be granted here; `None` if it asks for no GPU, or if it asks for whole ones
     /// and there are only those.
     fn class_for<'a>(&self, request: &'a Request) -> Option<&'a GpuClass> {
         let class = request.gpu_class()?;
-        let is_only_one = *class == GpuClass::Whole && self.by_class.is_empty();
+        let is_only_one = *class == GpuClass::Whole && !self.all.has_slices();
         (!is_only_one).then_some(class)
     }
 
@@ -67,17 +67,22 @@ impl Pool {
 
     /// Thousandths of a GPU of a class on its hosts.
     pub(crate) fn gpus_of_class(&self, class: &GpuClass) -> u64 {
-        self.of_class(Some(class)).map_or(0, HardwareIndex::mgpu)
+        self.all
+            .of_class(Some(class))
+            .map_or(0, HardwareIndex::mgpu)
     }
 
     /// Whether one of its hosts has GPUs of a class.
     pub(crate) fn has_class(&self, class: &GpuClass) -> bool {
-        self.of_class(Some(class)).is_some()
+        self.all.of_class(Some(class)).is_some()
     }
 
     /// The platforms of its hosts.
     pub fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
-        self.any.platforms()
+        self.all
+            .of_class(None)
+            .into_iter()
+            .flat_map(HardwareIndex::platforms)
     }
 
     /// The platforms that a request may run on here, most preferred first; empty means any.
@@ -89,7 +94,7 @@ impl Pool {
                 GpuClass::Whole => default,
                 // Slices are of another platform than the whole GPUs of their model.
                 GpuClass::Slice(_) => {
-                    let slices = self.of_class(Some(&request.class));
+                    let slices = self.all.of_class(Some(&request.class));
                     let has = |it: &PlatformName| {
                         slices.is_some_and(|there| there.hosts(Some(it)).is_some())
                     };
@@ -140,7 +145,12 @@ impl Pool {
 
     /// Whether one of its hosts is of a platform.
     pub fn has(&self, platform: &PlatformName) -> bool {
-        self.any.hosts(Some(platform)).is_some()
+        self.all
+            .index(HardwareFilter {
+                class: None,
+                platform: Some(platform),
+            })
+            .is_some()
     }
 
     /// The hardware to try for a request, most preferred first.
@@ -159,7 +169,7 @@ impl Pool {
             return wanted.iter().map(Some).collect();
         }
         // A gang that accepts any platform still runs on hosts of one.
-        let there = self.of_class(self.class_for(request));
+        let there = self.all.of_class(self.class_for(request));
         let there = there.filter(|there| request.hosts > 1 && there.platforms().len() > 1);
         there.map_or(Vec::from([None]), |there| {
             in_order(there, request.each.mgpu() == 0)

@@ -411,7 +411,15 @@ impl Judge {
         }
         choices.retain(|choice| choice.len() as u64 == ask.nodes);
         choices.retain(|choice| self.is_of_asked_platform(ask, choice));
+        choices.retain(|choice| ask.one_rack != Some(true) || self.is_of_one_rack(choice));
         choices
+    }
+
+    /// "All its hosts are in one domain of the level." One host is near to itself, whether or not it is in a rack.
+    pub(super) fn is_of_one_rack(&self, hosts: &[NodeName]) -> bool {
+        let mut racks = hosts.iter().map(|node| self.hosts[node].rack);
+        let first = racks.next().flatten();
+        hosts.len() == 1 || (first.is_some() && racks.all(|rack| rack == first))
     }
 
     /// "A gang asks for its resources on each of N distinct hosts of one pool and platform."

@@ -47,6 +47,7 @@ impl Judge {
         }
         self.the_head_is_nominated(ask, pool)?;
         self.liked_platform_is_tried_first(ask, pool, hosts)?;
+        self.one_rack_is_tried_first(ask, pool, hosts)?;
         self.what_borrows_takes_from_the_fewest_gpus(ask, pool, hosts)?;
         self.nobody_ahead_could_start(ask, pool)?;
         self.preferred_pool_is_tried_first(ask, pool)
@@ -72,7 +73,8 @@ impl Judge {
         let mut known = hosts.iter().filter_map(|node| self.hosts.get(node));
         let ours = known.all(|host| host.pool == *pool && host.schedulable);
         let known = hosts.iter().all(|node| self.hosts.contains_key(node));
-        let holds = whole && ours && known && self.is_of_asked_platform(ask, hosts);
+        let near = ask.one_rack != Some(true) || self.is_of_one_rack(hosts);
+        let holds = whole && ours && known && near && self.is_of_asked_platform(ask, hosts);
         rule("gang_is_on_distinct_hosts", holds, || {
             format!(
                 "{} asks for {} of {pool}, gets {hosts:?}",
@@ -103,6 +105,32 @@ impl Judge {
         });
         rule("liked_platform_is_tried_first", better.is_none(), || {
             format!("{} goes to {hosts:?}, not to {better:?}", ask.step)
+        })
+    }
+
+    /// "A gang that prefers one domain takes hosts of several only if none has room."
+    fn one_rack_is_tried_first(
+        &self,
+        ask: &JudgedRequest,
+        pool: &PoolName,
+        hosts: &[NodeName],
+    ) -> RuleResult {
+        let prefers = ask.one_rack == Some(false) && !self.is_of_one_rack(hosts);
+        // An earlier platform is liked better than a rack.
+        let shared = |one: &&PlatformName| {
+            let mut hosts = hosts.iter();
+            hosts.all(|node| self.hosts[node].platforms.contains(*one))
+        };
+        let asked = ask.platforms.iter().find(shared);
+        let any = || self.hosts[&hosts[0]].platforms.iter().find(shared);
+        let there = JudgedRequest {
+            one_rack: Some(true),
+            platforms: asked.or_else(any).cloned().into_iter().collect(),
+            ..ask.clone()
+        };
+        let nearer = prefers && self.could_start(pool, &there);
+        rule("one_rack_is_tried_first", !nearer, || {
+            format!("{} goes to {hosts:?}, of two racks", ask.step)
         })
     }
 
