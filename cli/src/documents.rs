@@ -39,7 +39,7 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// Known kinds of documents.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "binding",
     "cluster",
     "host",
@@ -49,6 +49,7 @@ const KINDS: [&str; 10] = [
     "role",
     "step",
     "template",
+    "topology",
     "validation",
 ];
 
@@ -250,6 +251,7 @@ fn document(value: Value) -> Result<Document, String> {
     };
     let put = match kind.as_str() {
         "cluster" => PutDocument::cluster(parse(fields)?),
+        "topology" => PutDocument::topology(parse(fields)?),
         "pool" => PutDocument::pool(name_of::<PoolName>(&mut fields, "name")?, parse(fields)?),
         "platform" => {
             let pool: PoolName = name_of(&mut fields, "pool")?;

@@ -23,6 +23,7 @@ pub(crate) mod step;
 pub(crate) mod table;
 pub(crate) mod template;
 pub(crate) mod token;
+pub(crate) mod topology;
 pub(crate) mod validation;
 
 /// Escapes characters that control a terminal or break a line or column. Names from a cluster are not trusted more than

@@ -40,6 +40,7 @@ mod preview;
 mod recovery;
 mod replay;
 mod template;
+mod topology;
 mod validation;
 
 pub use access::{
@@ -69,6 +70,7 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use template::{EffectiveSpecView, TemplateView};
+pub use topology::{DomainView, TopologyView};
 pub use validation::ValidationView;
 
 /// Converts a time to the API's form, RFC 3339 in UTC.

@@ -131,6 +131,15 @@ impl HostLabels<'_> {
         views
     }
 
+    /// The value of a label or fact of the host; `None` if it has none, or if its GPUs differ in it.
+    pub fn value(&self, key: &LabelKey) -> Option<String> {
+        let mut views = self.labels_by_gpu().into_iter();
+        let value = views.next()?.remove(key.as_str())?;
+        views
+            .all(|labels| labels.get(key.as_str()) == Some(&value))
+            .then_some(value)
+    }
+
     /// Whether a selector matches the host or one of its GPUs.
     pub fn matches(&self, selector: &Selector) -> bool {
         selector.is_empty()

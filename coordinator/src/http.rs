@@ -44,6 +44,7 @@ mod templates;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod validations;
 mod verbs;
 mod whoami;
@@ -152,6 +153,7 @@ fn terms_routes() -> Router<Api> {
                 .delete(templates::delete),
         )
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
+        .route("/v1/topology", get(topology::get).put(topology::put))
         .route("/v1/validations", get(validations::list))
         .route(
             "/v1/validations/{validation}",

@@ -336,6 +336,11 @@ def rules(judge):
     judge.call(200, "put", "/v1/cluster", "?dry_run=true", body=trial)
     judge.call(200, "put", "/v1/cluster", body={"default_pool": {"cpu": "default"}})
     assert judge.call(200, "get", "/v1/cluster")["default_pool"] == {"cpu": "default"}
+    topology = {"levels": [{"name": "zone", "label": "zone"}]}
+    judge.call(200, "put", "/v1/topology", "?dry_run=true", body=topology)
+    judge.call(200, "put", "/v1/topology", body=topology)
+    assert judge.call(200, "get", "/v1/topology")["levels"] == topology["levels"]
+    judge.call(200, "put", "/v1/topology", body={"levels": []})
     judge.error(409, "cluster_names_pool", "put", "/v1/cluster", body={"default_pool": {"gpu": "nowhere"}})
     judge.call(200, "post", "/v1/apply", body={"put": [{"kind": "cluster"}]})
     validations(judge)

@@ -25,6 +25,8 @@ pub(crate) enum GetKind {
     Templates,
     /// Settings of the cluster, such as the pool of steps that name none.
     Cluster,
+    /// Levels such as zone and rack, and their domains.
+    Topology,
     /// Documents with assertions about submitted steps.
     #[value(aliases = ["validation", "vl"])]
     Validations,
@@ -61,6 +63,7 @@ impl GetKind {
             GetKind::Platforms => &["platforms", "platform", "pf"],
             GetKind::Templates => &["templates", "template", "tp"],
             GetKind::Cluster => &["cluster"],
+            GetKind::Topology => &["topology"],
             GetKind::Validations => &["validations", "validation", "vl"],
             GetKind::Roles => &["roles", "role"],
             GetKind::Bindings => &["bindings", "binding"],

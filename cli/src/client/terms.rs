@@ -1,7 +1,9 @@
 //! Calls that apply documents: settings of the cluster, pools, policies and others.
 
 use serde_json::{Map, Value};
-use sluice_common::api::{ApplyRequest, ApplyView, ClusterView, PolicyView, PoolView};
+use sluice_common::api::{
+    ApplyRequest, ApplyView, ClusterView, PolicyView, PoolView, TopologyView,
+};
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 
@@ -20,6 +22,10 @@ impl Client {
 
     pub(crate) fn put_cluster(&self, terms: &ClusterSpec) -> Result<ClusterView, ApiError> {
         self.put("/v1/cluster", terms)
+    }
+
+    pub(crate) fn topology(&self) -> Result<TopologyView, ApiError> {
+        self.get("/v1/topology", &Query::new())
     }
 
     pub(crate) fn put_pool(&self, pool: &str, terms: &PoolSpec) -> Result<PoolView, ApiError> {

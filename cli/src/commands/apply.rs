@@ -116,6 +116,9 @@ fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocum
         PutDocument::Cluster(_) => Err(Failure::Failed(format!(
             "{place}: kind: `cluster` cannot be deleted: remove the fields from the document and apply it"
         ))),
+        PutDocument::Topology(_) => Err(Failure::Failed(format!(
+            "{place}: kind: `topology` cannot be deleted: apply it with `levels: []`"
+        ))),
         PutDocument::Pool(it) => Ok(DeleteDocument::Pool { name: it.id.name }),
         PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
         PutDocument::Validation(it) => Ok(DeleteDocument::Validation { name: it.id.name }),
@@ -276,6 +279,7 @@ fn name(change: &SpecChangeView<Fields>) -> String {
         (DocumentKind::Role, _) => format!("role/{own}"),
         (DocumentKind::Binding, _) => format!("binding/{own}"),
         (DocumentKind::Cluster, _) => "cluster".to_owned(),
+        (DocumentKind::Topology, _) => "topology".to_owned(),
         (DocumentKind::Validation, _) => {
             let name = change.name.as_deref().unwrap_or_default();
             format!("validation/{}", safe(name))

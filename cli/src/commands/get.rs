@@ -8,7 +8,7 @@ mod watch;
 
 use sluice_common::api::{
     ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
-    RoleView, StepView, TemplateView, ValidationView,
+    RoleView, StepView, TemplateView, TopologyView, ValidationView,
 };
 
 use super::outage_note;
@@ -44,6 +44,10 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
             // There is only one, without a name.
             args.names = vec![GetKind::Cluster.plural().to_owned()];
             get::<ClusterView>(client, &args, out)
+        }
+        GetKind::Topology => {
+            args.names = vec![GetKind::Topology.plural().to_owned()];
+            get::<TopologyView>(client, &args, out)
         }
         GetKind::Validations => get::<ValidationView>(client, &args, out),
         GetKind::Roles => get::<RoleView>(client, &args, out),

@@ -29,7 +29,7 @@ pub(super) struct Plan {
     policies: Vec<(PolicyId, PolicySpec)>,
     steps: Vec<StepRequest>,
     cluster: Vec<ClusterSpec>,
-    /// Documents that pools may name.
+    /// Documents that pools may name, and the topology.
     documents: Vec<PutDocument>,
     /// Roles and bindings.
     access: Vec<PutDocument>,
@@ -80,7 +80,9 @@ impl Plan {
                 id: names, spec, ..
             }) => self.policies.push((names, spec)),
             PutDocument::Cluster(it) => self.cluster.push(it.spec),
-            PutDocument::Template { .. } | PutDocument::Validation(_) => {
+            PutDocument::Template { .. }
+            | PutDocument::Validation(_)
+            | PutDocument::Topology(_) => {
                 self.documents.push(document);
             }
             PutDocument::Role(_) | PutDocument::Binding(_) => self.access.push(document),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
 use sluice_common::api::{
-    BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView,
+    BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView, TopologyView,
     ValidationView,
 };
 
@@ -47,6 +47,7 @@ pub(super) fn read(kind: &str, mut fields: JsonFields) -> Result<FromView, Strin
         "platform" => of::<PoolPlatform>(&fields),
         "template" => of::<TemplateView>(&fields),
         "cluster" => of::<ClusterView>(&fields),
+        "topology" => of::<TopologyView>(&fields),
         "validation" => of::<ValidationView>(&fields),
         "role" => of::<RoleView>(&fields),
         "binding" => of::<BindingView>(&fields),

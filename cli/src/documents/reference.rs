@@ -13,6 +13,7 @@ use sluice_common::cluster::ClusterSpec;
 use sluice_common::document::{ClusterObjectId, PolicyId, PoolObjectId, SpecDocument};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::topology::TopologySpec;
 
 use super::*;
 use crate::context::ContextFile;
@@ -80,6 +81,11 @@ fn kinds() -> Vec<Kind> {
             "cluster",
             terms,
             "Where steps go that name no pool: `sluice apply -f`. There is one such document.",
+        ),
+        kind::<TopologySpec>(
+            "topology",
+            terms,
+            "Levels such as zone and rack, within which steps on several hosts may ask to run: `sluice apply -f`. There is one such document; [policies](../policies.md#hosts-that-are-near-to-each-other) has an example.",
         ),
         kind::<SpecDocument<ClusterObjectId, RoleSpec>>(
             "role",
@@ -215,8 +221,14 @@ impl Page {
     /// Notes the keys of which the example has none.
     fn covered(&mut self, name: &str, schema: &Value, example: &Value) {
         for key in schema["properties"].as_object().unwrap().keys() {
-            // These are for callers of the API, or for what does not exist yet.
-            let apart = ["version", "min_replicas", "max_replicas", "max_concurrency"];
+            // These are for callers of the API, for what does not exist yet, or another form of a key that is there.
+            let apart = [
+                "version",
+                "within",
+                "min_replicas",
+                "max_replicas",
+                "max_concurrency",
+            ];
             let apart = apart.contains(&key.as_str()) || key.starts_with("autoscaling");
             if example.get(key).is_none() && !apart {
                 self.bare.push(format!("{name}.{key}"));

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sluice_common::access::{BindingSpec, RoleSpec};
 use sluice_common::api::{
-    BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView,
+    BindingView, ClusterView, PolicyView, PoolView, RoleView, StepView, TemplateView, TopologyView,
     ValidationView,
 };
 use sluice_common::cluster::ClusterSpec;
@@ -12,6 +12,7 @@ use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PoolSpec;
 use sluice_common::pool_rules::Setting;
 use sluice_common::request::StepRequest;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 
 use super::platform::PoolPlatform;
@@ -145,6 +146,13 @@ pub(super) fn cluster(view: &ClusterView) -> ApplyDocument {
     ApplyDocument::new("cluster", [], &terms)
 }
 
+pub(super) fn topology(view: &TopologyView) -> ApplyDocument {
+    let terms = TopologySpec {
+        levels: view.levels.clone(),
+    };
+    ApplyDocument::new("topology", [], &terms)
+}
+
 pub(super) fn validation(view: &ValidationView) -> ApplyDocument {
     let terms = ValidationSpec {
         description: view.description.clone(),
@@ -177,6 +185,10 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
     let said = |setting: Setting| !view.unset.contains(&setting);
     let ordered = view.priority != 0 || view.priority_class.is_some();
     let of = |setting: Setting, text: &Option<String>| text.clone().filter(|_| said(setting));
+    let level = |required: bool| {
+        let within = view.within.as_ref().filter(|it| it.required == required);
+        within.map(|within| within.level.to_string())
+    };
     let request = StepRequest {
         name: Some(view.name.clone()),
         subject: Some(view.subject.clone()),
@@ -190,6 +202,8 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         workdir: view.workdir.clone(),
         resources: view.resources.clone(),
         nodes: (view.nodes != 1).then_some(view.nodes),
+        within: level(true),
+        prefer_within: level(false),
         priority: ordered.then_some(view.priority),
         retries: said(Setting::Retries).then_some(view.retries),
         timeout: of(Setting::Timeout, &view.timeout),

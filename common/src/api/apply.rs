@@ -14,6 +14,7 @@ use crate::document::{ClusterObjectId, PolicyId, PoolObjectId, SingletonId, Spec
 use crate::platform::spec::PlatformSpec;
 use crate::pool::{PolicySpec, PoolSpec};
 use crate::template::Template;
+use crate::topology::TopologySpec;
 use crate::validation::ValidationSpec;
 
 pub use impact::{InUseView, PreemptedView};
@@ -39,6 +40,8 @@ pub enum PutDocument {
     Pool(SpecDocument<ClusterObjectId, Box<PoolSpec>>),
     /// Replaces the settings of the cluster.
     Cluster(SpecDocument<SingletonId, ClusterSpec>),
+    /// Replaces the topology of the cluster.
+    Topology(SpecDocument<SingletonId, TopologySpec>),
     /// Creates or replaces a platform of a pool.
     Platform(SpecDocument<PoolObjectId, PlatformSpec>),
     /// Creates or replaces a subject's policy in a pool.
@@ -82,6 +85,11 @@ impl PutDocument {
     /// Makes the document of the cluster.
     pub fn cluster(terms: ClusterSpec) -> Self {
         Self::Cluster(SpecDocument::new(SingletonId {}, terms))
+    }
+
+    /// Makes the document of the topology.
+    pub fn topology(terms: TopologySpec) -> Self {
+        Self::Topology(SpecDocument::new(SingletonId {}, terms))
     }
 
     /// Makes the document of a validation.

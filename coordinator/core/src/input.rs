@@ -20,6 +20,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 
@@ -197,6 +198,8 @@ pub enum Desired {
     },
     /// Sets the terms of the cluster.
     Cluster { terms: ClusterSpec },
+    /// Sets the topology of the cluster.
+    Topology { terms: TopologySpec },
     /// Sets the policy of a subject in a pool.
     Policy {
         pool: PoolName,

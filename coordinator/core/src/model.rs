@@ -10,4 +10,5 @@ pub(crate) mod pool;
 pub(crate) mod recovery;
 pub(crate) mod step;
 pub(crate) mod template;
+pub(crate) mod topology;
 pub(crate) mod validation;

@@ -11,6 +11,7 @@ use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
 use sluice_common::template::Template;
 use sluice_common::time::Time;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 use sluice_common::wire::{Command, HelloReply};
 
@@ -116,6 +117,8 @@ pub enum CurrentTerms {
     Policy(PolicySpec),
     /// Terms of the cluster.
     Cluster(ClusterSpec),
+    /// Topology of the cluster.
+    Topology(TopologySpec),
     /// A validation document.
     Validation(ValidationSpec),
     /// Terms of a platform of a pool.

@@ -149,6 +149,8 @@ pub enum Record {
     GpusUncordoned { node: NodeName, gpus: Vec<String> },
     /// The terms of the cluster were set.
     ClusterPut { terms: ClusterSpec },
+    /// The topology of the cluster was set. Running steps go on.
+    TopologyPut { terms: TopologySpec },
     /// A template was made or changed. Steps that were submitted before keep the old one.
     TemplatePut {
         template: TemplateName,

@@ -21,6 +21,7 @@ use sluice_common::platform::spec::{PlatformSpec, PlatformSpecs};
 use sluice_common::pool::{NamedPlatform, PolicySpec, PoolSpec, ResourceTable};
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
+use sluice_common::topology::{MAX_LEVELS, TopologySpec};
 use sluice_common::validation::ValidationSpec;
 
 use crate::input::DesiredPool;
@@ -53,6 +54,7 @@ pub fn change(document: PutDocument) -> Result<TermsChange, FieldError> {
             version,
         } => (self::template(name, template)?, version),
         PutDocument::Cluster(it) => (cluster(it.spec)?, it.version),
+        PutDocument::Topology(it) => (topology(it.spec)?, it.version),
         PutDocument::Validation(it) => (validation(it.id.name, it.spec)?, it.version),
         PutDocument::Platform(it) => {
             let PoolObjectId { pool, name } = it.id;
@@ -98,7 +100,7 @@ pub fn policy(subject: &Subject, spec: PolicySpec) -> Result<PolicySpec, FieldEr
     if subject.is_everyone() && spec.reserved.values().any(|n| *n > 0) {
         let why = "the policy of `*` is that of each who has none, and reserves nothing: leave `reserved` out, or write \
                    a policy for each subject that is to have a share";
-        return Err(invalid("reserved", ErrorCode::Contradiction, &why));
+        return Err(invalid("reserved", ErrorCode::InvalidBody, &why));
     }
     amount("priority", spec.priority)?;
     amounts("reserved", &spec.reserved)?;
@@ -137,6 +139,36 @@ pub fn cluster(terms: ClusterSpec) -> Result<Desired, FieldError> {
         return Err(invalid("subjects.*", ErrorCode::InvalidSubject, &why));
     }
     Ok(Desired::Cluster { terms })
+}
+
+/// Checks the topology.
+///
+/// # Errors
+/// There are too many levels, or two have one name or one label.
+pub fn topology(terms: TopologySpec) -> Result<Desired, FieldError> {
+    let levels = &terms.levels;
+    if levels.len() > MAX_LEVELS {
+        let why = format!("{} levels: write at most {MAX_LEVELS}", levels.len());
+        return Err(invalid("levels", ErrorCode::Contradiction, &why));
+    }
+    for (at, level) in levels.iter().enumerate() {
+        let twice = |field: &str, text: &str| {
+            let why = format!("`{text}` stands in two levels: remove one");
+            Err(invalid(
+                &format!("levels[{at}].{field}"),
+                ErrorCode::NamedTwice,
+                &why,
+            ))
+        };
+        let others = &levels[..at];
+        if others.iter().any(|other| other.name == level.name) {
+            return twice("name", level.name.as_str());
+        }
+        if others.iter().any(|other| other.label == level.label) {
+            return twice("label", level.label.as_str());
+        }
+    }
+    Ok(Desired::Topology { terms })
 }
 
 /// Checks the terms of a platform.

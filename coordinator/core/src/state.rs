@@ -36,6 +36,7 @@ use crate::model::pool::Pool;
 use crate::model::recovery::Recovery;
 use crate::model::step::Step;
 use crate::model::template::StoredTemplate;
+use crate::model::topology::Topology;
 use crate::model::validation::Validation;
 
 pub use apply::{ApplyError, Mismatch};
@@ -70,6 +71,9 @@ pub(crate) struct StoredState {
     /// Terms of the cluster.
     #[serde(default)]
     cluster: Cluster,
+    /// Levels into which hosts are divided.
+    #[serde(default, skip_serializing_if = "Topology::is_unset")]
+    topology: Topology,
     /// Validation documents, by name.
     #[serde(default)]
     validations: BTreeMap<ValidationName, Validation>,
@@ -136,6 +140,16 @@ impl State {
     /// The terms of the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.stored.cluster
+    }
+
+    /// The topology of the cluster.
+    pub fn topology(&self) -> &Topology {
+        &self.stored.topology
+    }
+
+    /// Values of the levels of the topology that a node has labels of, the widest first, up to the first that it lacks.
+    pub fn domain_path(&self, node: &NodeName) -> &[String] {
+        self.index.domain_path(node)
     }
 
     /// Every validation document, by name.

@@ -40,5 +40,6 @@ mod submit;
 mod suspend;
 mod templates;
 mod terms;
+mod topology;
 mod unsupervised;
 mod validation;

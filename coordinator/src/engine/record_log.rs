@@ -74,6 +74,7 @@ impl RecordLogger {
                 info!(%step, attempt = number, %pool, %node, gpus = gpus(&warrant.placements), "step adopted");
             }
             Record::ClusterPut { .. } => info!("settings of the cluster set"),
+            Record::TopologyPut { .. } => info!("topology set"),
             Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
             Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
             Record::TemplatePut { template, .. } => info!(%template, "template set"),

@@ -17,6 +17,7 @@ use sluice_common::time::Span;
 pub(super) enum Entity {
     Coordinator,
     Cluster,
+    Topology,
     Validation(ValidationName),
     Access,
     Pool(PoolName),
@@ -33,6 +34,7 @@ impl Display for Entity {
         match self {
             Entity::Coordinator => f.write_str("coordinator"),
             Entity::Cluster => f.write_str("cluster"),
+            Entity::Topology => f.write_str("topology"),
             Entity::Validation(validation) => write!(f, "validation/{validation}"),
             Entity::Access => f.write_str("access"),
             Entity::Pool(pool) => write!(f, "pool/{pool}"),
@@ -56,6 +58,7 @@ impl Entity {
         match self {
             Entity::Coordinator => coordinator(state),
             Entity::Cluster => Some(cluster(state)),
+            Entity::Topology => Some(topology(state)),
             Entity::Validation(name) => state.validations().get(name).map(validation),
             Entity::Access => Some(access(state)),
             Entity::Pool(name) => state.pool(name).map(pool),
@@ -81,6 +84,7 @@ impl Entity {
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
     match (record.about(), record) {
         (_, Record::ClusterPut { .. }) => vec![Entity::Cluster],
+        (_, Record::TopologyPut { .. }) => vec![Entity::Topology],
         (
             _,
             Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation },
@@ -188,6 +192,13 @@ fn cluster(state: &State) -> String {
         default.gpu.as_ref().map(|pool| of("GPUs", pool)),
     ];
     joined(sent.into_iter().chain(subjects))
+}
+
+/// Summarises the levels of the topology.
+fn topology(state: &State) -> String {
+    let levels = state.topology().terms.levels.iter();
+    let levels = levels.map(|level| Some(format!("{} by label {}", level.name, level.label)));
+    joined(levels)
 }
 
 fn pools_of(its: &SubjectSpec) -> String {

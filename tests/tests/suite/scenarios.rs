@@ -44,6 +44,7 @@ fn files() -> Vec<PathBuf> {
             own("suspend.json"),
             own("corners.json"),
             own("fair.json"),
+            own("topology.json"),
             own("limits.json"),
             own("placement.json"),
         ],

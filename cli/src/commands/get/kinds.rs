@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use sluice_common::api::{
-    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, TemplateView, ValidationView,
+    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, TemplateView, TopologyView,
+    ValidationView,
 };
 use sluice_common::facts;
 use sluice_common::nearest::nearest;
@@ -280,6 +281,26 @@ impl Gettable for ClusterView {
     }
 }
 
+impl Gettable for TopologyView {
+    fn known(_client: &Client) -> Vec<String> {
+        Vec::new()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        Ok(vec![client.topology()?])
+    }
+
+    fn one(client: &Client, _name: &str) -> Result<Self, ApiError> {
+        client.topology()
+    }
+
+    fn fits(&self, _args: &GetArgs) -> bool {
+        true
+    }
+}
+
 impl Gettable for ValidationView {
     fn known(client: &Client) -> Vec<String> {
         let all = client.validations().unwrap_or_default();
@@ -403,6 +424,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | GetKind::Platforms
         | GetKind::Templates
         | GetKind::Cluster
+        | GetKind::Topology
         | GetKind::Validations
         | GetKind::Roles
         | GetKind::Bindings

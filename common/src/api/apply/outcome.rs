@@ -14,6 +14,7 @@ use crate::id::Subject;
 use crate::platform::spec::{PlatformSpec, PlatformSpecs};
 use crate::pool::{PolicySpec, PoolSpec, ResourceTable};
 use crate::template::Template;
+use crate::topology::TopologyLevel;
 use crate::validation::Assertion;
 
 /// Result of applying changes, or of a dry run.
@@ -78,6 +79,8 @@ pub enum DocumentKind {
     Policy,
     /// The cluster as a whole.
     Cluster,
+    /// The topology of the cluster.
+    Topology,
     /// A set of validation rules.
     Validation,
     /// A platform of a pool.
@@ -156,6 +159,11 @@ pub enum SpecView {
         default_pool: DefaultPool,
         /// Per-subject overrides of `default_pool`.
         subjects: BTreeMap<Subject, SubjectSpec>,
+    },
+    /// Topology of the cluster.
+    Topology {
+        /// Levels, the widest first.
+        levels: Vec<TopologyLevel>,
     },
     /// Spec of a policy.
     Policy(PolicySpec),

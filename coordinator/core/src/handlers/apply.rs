@@ -133,6 +133,12 @@ fn make_change(ctx: &mut Context, change: &TermsChange) -> Result<AppliedChange,
                 ctx.record(Record::ClusterPut { terms });
             }
         }
+        Desired::Topology { terms } => {
+            if before != Some(CurrentTerms::Topology(terms.clone())) {
+                let terms = terms.clone();
+                ctx.record(Record::TopologyPut { terms });
+            }
+        }
         Desired::Policy {
             pool,
             subject,
@@ -173,6 +179,7 @@ fn is_already(ctx: &Context, wanted: &Desired) -> bool {
         }
         Desired::Policy { policy, .. } => terms == Some(CurrentTerms::Policy(policy.clone())),
         Desired::Cluster { terms: it } => terms == Some(CurrentTerms::Cluster(it.clone())),
+        Desired::Topology { terms: it } => terms == Some(CurrentTerms::Topology(it.clone())),
         Desired::Validation { terms: it, .. } => {
             terms == Some(CurrentTerms::Validation(it.clone()))
         }
@@ -251,6 +258,11 @@ fn terms_of(ctx: &Context, wanted: &Desired) -> Option<(CurrentTerms, u64)> {
                 CurrentTerms::Cluster(cluster.terms.clone()),
                 cluster.version,
             ))
+        }
+        Desired::Topology { .. } => {
+            let topology = ctx.state().topology();
+            let terms = topology.terms.clone();
+            Some((CurrentTerms::Topology(terms), topology.version))
         }
         Desired::Validation { validation, .. } | Desired::NoValidation { validation } => {
             validation_terms(ctx, validation)

@@ -15,6 +15,7 @@ pub(super) use sluice_common::id::{
 };
 pub(super) use sluice_common::template::Template;
 pub(super) use sluice_common::time::{Span, Time};
+pub(super) use sluice_common::topology::TopologySpec;
 pub(super) use sluice_common::validation::ValidationSpec;
 
 pub(super) use crate::model::access::AccessChange;

@@ -124,7 +124,7 @@ impl Record {
                 (A::Policy(pool, subject), E::Pool(pool))
             }
             // Nothing was checked during the recovery.
-            R::RecoveryEnded { .. } => (A::Cluster, E::AllPools),
+            R::RecoveryEnded { .. } | R::TopologyPut { .. } => (A::Cluster, E::AllPools),
             R::CoordinatorStarted { .. }
             | R::ClockJumped(_)
             | R::ClusterPut { .. }

@@ -112,6 +112,7 @@ impl State {
             Record::StepQueued(it) => self.on_step_queued(at, it),
             Record::StepMoved(it) => self.on_step_moved(at, it),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
+            Record::TopologyPut { terms } => self.on_topology_put(terms),
             Record::ValidationPut { validation, terms } => {
                 self.on_validation_put(validation, terms)
             }
@@ -132,16 +133,10 @@ impl State {
             Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step } => self.on_step_forgotten(step),
             Record::Suspending(it) => self.on_suspending(at, it),
-            Record::Suspended(record::Suspended {
-                attempt,
-                node: _,
-                moved_mb,
-            }) => self.on_suspended(at, attempt, *moved_mb),
+            Record::Suspended(it) => self.on_suspended(at, &it.attempt, it.moved_mb),
             Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
             Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
-            Record::NotSuspended(record::NotSuspended { attempt, why, .. }) => {
-                self.on_not_suspended(attempt, why)
-            }
+            Record::NotSuspended(it) => self.on_not_suspended(&it.attempt, &it.why),
             Record::Held { step } => self.on_held(step),
             Record::Unheld { step } => self.on_unheld(at, step),
             Record::AccessChanged { change } => {

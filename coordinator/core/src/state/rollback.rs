@@ -17,6 +17,7 @@ use crate::model::cluster::Cluster;
 use crate::model::pool::Pool;
 use crate::model::step::Step;
 use crate::model::template::StoredTemplate;
+use crate::model::topology::Topology;
 use crate::model::validation::Validation;
 use crate::record::{self, Record};
 
@@ -30,6 +31,7 @@ pub(crate) struct Rollback {
     fair_uses: FairUses,
     lost_work: BTreeMap<PoolName, LostWork>,
     cluster: Cluster,
+    topology: Topology,
     validations: BTreeMap<ValidationName, Option<Validation>>,
     /// Roles, bindings and tokens, once a record changes them.
     access: Option<Access>,
@@ -49,6 +51,7 @@ impl Rollback {
             fair_uses: state.stored.fair_uses.clone(),
             lost_work: state.stored.lost_work.clone(),
             cluster: state.stored.cluster.clone(),
+            topology: state.stored.topology.clone(),
             validations: BTreeMap::new(),
             access: None,
             pools: BTreeMap::new(),
@@ -144,6 +147,7 @@ impl State {
             fair_uses,
             lost_work,
             cluster,
+            topology,
             validations,
             access,
             pools,
@@ -187,6 +191,9 @@ impl State {
             };
         }
         self.stored.cluster = cluster;
+        if self.stored.topology != topology {
+            self.set_topology(topology);
+        }
         for (name, before) in validations {
             self.stored.validations.remove(&name);
             let before = before.map(|before| (name, before));

@@ -240,6 +240,7 @@ fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>
         | Desired::Template { .. }
         | Desired::NoTemplate { .. }
         | Desired::Access { .. }
+        | Desired::Topology { .. }
         | Desired::Cluster { .. } => None,
     }
 }

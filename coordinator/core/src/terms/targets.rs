@@ -10,7 +10,10 @@ use crate::input::Desired;
 /// The order of a change: objects that others need come first, deletions last.
 pub(crate) fn rank(wanted: &Desired) -> u8 {
     match wanted {
-        Desired::Pool { .. } | Desired::Validation { .. } | Desired::Template { .. } => 0,
+        Desired::Pool { .. }
+        | Desired::Validation { .. }
+        | Desired::Template { .. }
+        | Desired::Topology { .. } => 0,
         Desired::Policy { .. } | Desired::Platform { .. } => 1,
         Desired::NoPolicy { .. } | Desired::NoPlatform { .. } | Desired::NoValidation { .. } => 2,
         Desired::NoPool { .. } => 3,
@@ -29,6 +32,7 @@ pub(crate) fn pool_of(wanted: &Desired) -> Option<&PoolName> {
         | Desired::NoPlatform { pool, .. }
         | Desired::NoPool { pool } => Some(pool),
         Desired::Cluster { .. }
+        | Desired::Topology { .. }
         | Desired::Validation { .. }
         | Desired::NoValidation { .. }
         | Desired::Template { .. }
@@ -44,6 +48,7 @@ pub(crate) fn subject_of(wanted: &Desired) -> Option<&Subject> {
         Desired::Pool { .. }
         | Desired::NoPool { .. }
         | Desired::Cluster { .. }
+        | Desired::Topology { .. }
         | Desired::Validation { .. }
         | Desired::NoValidation { .. }
         | Desired::Platform { .. }
@@ -58,6 +63,7 @@ pub(crate) fn subject_of(wanted: &Desired) -> Option<&Subject> {
 pub(crate) fn name_of(wanted: &Desired) -> String {
     match wanted {
         Desired::Cluster { .. } => "the cluster".to_string(),
+        Desired::Topology { .. } => "the topology".to_string(),
         Desired::Template { template, .. } | Desired::NoTemplate { template } => {
             format!("template `{template}`")
         }

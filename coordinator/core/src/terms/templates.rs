@@ -75,6 +75,7 @@ pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[TermsChange]) -> Vec
         | Desired::Policy { .. }
         | Desired::NoPolicy { .. }
         | Desired::Cluster { .. }
+        | Desired::Topology { .. }
         | Desired::Template { .. }
         | Desired::Validation { .. }
         | Desired::NoValidation { .. }

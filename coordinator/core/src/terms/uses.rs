@@ -20,6 +20,7 @@ use crate::terms::platforms::loses_platform;
 pub(crate) fn uses(before: &State, wanted: &Desired) -> Vec<Use> {
     match wanted {
         Desired::Cluster { .. }
+        | Desired::Topology { .. }
         | Desired::Validation { .. }
         | Desired::NoValidation { .. }
         | Desired::Access { .. }

@@ -21,6 +21,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
+use sluice_common::topology::{DomainRequest, TopologyLevel, TopologySpec};
 use sluice_common::wire::{
     AttemptPhase, AttemptStatus, FromNode, StopReason, SuspendFailure, ToNode,
 };
@@ -144,7 +145,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..8, action).prop_map(|(id, action)| Event::StepAction { id, action }),
         3 => (0u8..8, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
-        2 => (0u8..14, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..15, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -308,6 +309,7 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
         ),
         10 => wanted_pool("other", &[("gpu", gpus)]),
         11 | 12 => platform(gpus),
+        13 => topology(["zone", "sluice/hostname", "rack"][gpus as usize % 3]),
         _ => Desired::NoPool {
             pool: PoolName::new("other").unwrap(),
         },
@@ -331,6 +333,19 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
     let refused = matches!(&effects.answers[..], [Answer::Applied(Err(_))]);
     if refused || dry_run {
         assert_eq!(harness.core.state(), &before, "nothing of it is done");
+    }
+}
+
+/// Makes a topology whose only level, `zone`, is by this label.
+fn topology(label: &str) -> Desired {
+    let level = TopologyLevel {
+        name: "zone".parse().unwrap(),
+        label: label.parse().unwrap(),
+    };
+    Desired::Topology {
+        terms: TopologySpec {
+            levels: vec![level],
+        },
     }
 }
 
@@ -410,6 +425,10 @@ fn play(harness: &mut Harness, event: Event) {
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
             spec.nodes = nodes;
+            spec.within = (id % 4 < 2).then(|| DomainRequest {
+                level: "zone".parse().unwrap(),
+                required: id % 4 == 0,
+            });
             spec.queue_timeout = queue_timeout.map(Span::from_secs);
             if id % 4 == 3 {
                 spec.subject = Subject::new("t").unwrap();
@@ -597,7 +616,8 @@ fn its_policy() -> PolicySpec {
 /// Ends everything that holds resources, on hosts that work and report truthfully.
 fn bring_to_an_end(harness: &mut Harness) {
     harness.feed(Input::EndRecovery { reply: ReplyId(6) });
-    harness.apply(vec![wanted_pool("default", &[])]);
+    // All hosts are near to each other.
+    harness.apply(vec![wanted_pool("default", &[]), topology("sluice/pool")]);
     harness.put_policy("default", "s", its_policy());
     // A restored store may be older than the policy, and its steps were adopted all the same.
     let other = Subject::new("t").unwrap();

@@ -98,6 +98,8 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("DELETE", "/v1/pools/{pool}/platforms/{platform}", V::Delete,   R::Platforms, P::Pool),
     row("GET",    "/v1/cluster",                           V::Get,      R::Cluster,   P::Cluster),
     row("PUT",    "/v1/cluster",                           V::Update,   R::Cluster,   P::Cluster),
+    row("GET",    "/v1/topology",                          V::Get,      R::Cluster,   P::Cluster),
+    row("PUT",    "/v1/topology",                          V::Update,   R::Cluster,   P::Cluster),
     row("GET",    "/v1/validations",                       V::List,     R::Validations, P::Cluster),
     row("GET",    "/v1/validations/{validation}",          V::Get,      R::Validations, P::Cluster),
     row("PUT",    "/v1/validations/{validation}",          V::Update,   R::Validations, P::Cluster),

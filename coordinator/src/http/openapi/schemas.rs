@@ -11,14 +11,15 @@ use sluice_common::api::{
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
     ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, MoveStepRequest,
     MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView, PoolView,
-    PreviewView, RecoveryView, RoleView, StepView, TemplateView, UncordonRequest, ValidationView,
-    WhoAmIView,
+    PreviewView, RecoveryView, RoleView, StepView, TemplateView, TopologyView, UncordonRequest,
+    ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::exec::ExecRequest;
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::template::Template;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 
 use super::object;
@@ -47,6 +48,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();
+    answers.add::<TopologyView>();
     answers.add::<RecoveryView>();
     answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
@@ -64,6 +66,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<ApplyRequest>();
     requests.add::<PoolSpec>();
     requests.add::<ClusterSpec>();
+    requests.add::<TopologySpec>();
     requests.add::<PolicySpec>();
     requests.add::<ValidationSpec>();
     requests.add::<PlatformSpec>();

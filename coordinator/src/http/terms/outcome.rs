@@ -7,6 +7,7 @@ use sluice_common::api::{
     ApplyView, ChangeOutcome, DocumentKind, InUseView, PreemptedView, SpecChangeView, SpecView,
 };
 use sluice_common::cluster::ClusterSpec;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 
 use super::rights;
@@ -46,6 +47,7 @@ fn change(wanted: &Desired, outcome: AppliedChange) -> SpecChangeView {
         }
         Desired::Access { change } => (rights::kind(change), None, None),
         Desired::Cluster { .. } => (DocumentKind::Cluster, None, None),
+        Desired::Topology { .. } => (DocumentKind::Topology, None, None),
         Desired::Platform { pool, platform, .. } | Desired::NoPlatform { pool, platform } => {
             name = Some(platform.to_string());
             (DocumentKind::Platform, Some(pool), None)
@@ -110,6 +112,7 @@ fn terms(terms: CurrentTerms) -> SpecView {
             default_pool,
             subjects,
         },
+        CurrentTerms::Topology(TopologySpec { levels }) => SpecView::Topology { levels },
         CurrentTerms::Role(role) => SpecView::Role { role },
         CurrentTerms::Binding(binding) => SpecView::Binding { binding },
         CurrentTerms::Policy(spec) => SpecView::Policy(spec),

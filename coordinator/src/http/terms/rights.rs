@@ -62,7 +62,9 @@ fn ask_of(desired: &Desired) -> AccessQuery<'_> {
         Desired::NoPolicy { pool, subject } => {
             (Verb::Delete, Resource::Policies, Some(pool), Some(subject))
         }
-        Desired::Cluster { .. } => (Verb::Update, Resource::Cluster, None, None),
+        Desired::Cluster { .. } | Desired::Topology { .. } => {
+            (Verb::Update, Resource::Cluster, None, None)
+        }
         Desired::Validation { .. } => (Verb::Update, Resource::Validations, None, None),
         Desired::NoValidation { .. } => (Verb::Delete, Resource::Validations, None, None),
         Desired::Template { .. } => (Verb::Update, Resource::Templates, None, None),
@@ -124,6 +126,6 @@ fn terms_name(desired: &Desired) -> Option<String> {
             Some(template.to_string())
         }
         Desired::Access { change } => name_of(change),
-        Desired::Cluster { .. } => None,
+        Desired::Cluster { .. } | Desired::Topology { .. } => None,
     }
 }

@@ -92,7 +92,7 @@ fn a_cluster_takes_the_documents_of_the_reference() {
     let (steps, terms): (Vec<_>, Vec<_>) = page
         .into_iter()
         .partition(|text| text.starts_with("kind: step\n"));
-    assert_eq!((steps.len(), terms.len()), (1, 9));
+    assert_eq!((steps.len(), terms.len()), (1, 10));
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
         fs::write(&path, text).unwrap();

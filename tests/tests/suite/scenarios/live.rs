@@ -89,6 +89,7 @@ pub(super) fn loses_a_host(case: &Case) -> bool {
 /// Plays a case to its end; returns the duration of its events without the time that was to pass.
 pub(super) fn play(case: &Case) -> (End, Duration) {
     let mut live = LiveCase::start(case);
+    live.put_topology(case);
     for pool in &case.pools {
         live.put_pool(pool);
     }
@@ -178,6 +179,14 @@ impl LiveCase {
         }
     }
 
+    fn put_topology(&self, case: &Case) {
+        if !case.topology.is_empty() {
+            let levels = &case.topology.levels;
+            let document = json!({ "kind": "topology", "levels": levels });
+            self.apply(&document).unwrap();
+        }
+    }
+
     fn put_pool(&self, pool: &PoolPut) {
         let capacity = match &pool.capacity {
             Capacity::Detected => json!({}),
@@ -246,6 +255,7 @@ impl LiveCase {
             "priority": submit.priority, "retries": submit.retries, "on_preempt": submit.on_preempt,
             "free_preemptions": submit.free_preemptions, "grace_period": "2s",
             "timeout": submit.timeout.map(|it| it.to_string()),
+            "within": submit.within, "prefer_within": submit.prefer_within,
         });
         let (status, body) = self.post("/v1/steps", &body);
         assert_eq!(status, 201, "{body}");

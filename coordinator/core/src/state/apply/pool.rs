@@ -7,11 +7,13 @@ use sluice_common::id::{
     NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
 };
 use sluice_common::template::Template;
+use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
 
 use crate::model::cluster::Cluster;
 use crate::model::pool::{BoundPolicy, DeclaredPlatform, Pool};
 use crate::model::template::StoredTemplate;
+use crate::model::topology::Topology;
 use crate::model::validation::Validation;
 use crate::record::{PlatformPut, PolicyPut, PoolPut};
 use crate::state::State;
@@ -155,6 +157,24 @@ impl State {
             version: self.stored.seq,
         };
         Ok(())
+    }
+
+    pub(super) fn on_topology_put(&mut self, terms: &TopologySpec) -> ApplyResult {
+        self.set_topology(Topology {
+            terms: terms.clone(),
+            version: self.stored.seq,
+        });
+        Ok(())
+    }
+
+    /// Sets the topology, and finds the domains of all nodes again.
+    pub(in crate::state) fn set_topology(&mut self, topology: Topology) {
+        self.index.put_topology(&topology.terms);
+        self.stored.topology = topology;
+        for node in self.stored.nodes.values() {
+            self.index.sort_node(node);
+            self.index.place_node(node);
+        }
     }
 
     pub(super) fn on_validation_put(
