@@ -46,6 +46,8 @@ pub const GPU_VIRTUALIZATION: &str = "sluice/gpu.virtualization";
 pub const GPU_CONFIDENTIAL_COMPUTING: &str = "sluice/gpu.confidential-computing";
 /// Whether NVLink connects the GPU to another GPU of the host.
 pub const NVLINK: &str = "sluice/nvlink";
+/// NVLink domain and clique of a GPU, if NVLink reaches beyond the host.
+pub const NVLINK_DOMAIN: &str = "sluice/nvlink-domain";
 /// MIG profile of an instance, such as `1g.10gb`.
 pub const MIG_PROFILE: &str = "sluice/mig.profile";
 
@@ -105,6 +107,8 @@ impl HostLabels<'_> {
             put(GPU_VIRTUALIZATION, virtualization.unwrap_or_default());
             let confidential = board.confidential_computing.map(truth);
             put(GPU_CONFIDENTIAL_COMPUTING, confidential.unwrap_or_default());
+            let domain = board.nvlink_domain.as_deref();
+            put(NVLINK_DOMAIN, domain.unwrap_or_default());
             let mig = gpu.mig.as_ref();
             put(MIG_PROFILE, mig.map_or("", |mig| mig.profile.as_str()));
         }

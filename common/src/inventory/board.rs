@@ -27,6 +27,8 @@ pub struct BoardFacts {
     pub virtualization: Option<String>,
     /// Whether confidential computing is on.
     pub confidential_computing: Option<bool>,
+    /// NVLink domain and clique, as `UUID.NUMBER` with the UUID in hexadecimal digits, if NVLink reaches beyond the host.
+    pub nvlink_domain: Option<String>,
 }
 
 /// Virtualization mode of a GPU that is a slice of a GPU of the machine below.

@@ -176,8 +176,15 @@ fn board(board: &mut BoardFacts) {
         mig_profiles,
         virtualization,
         confidential_computing: _,
+        nvlink_domain,
     } = board;
-    let texts = [compute_capability, serial, vbios, virtualization];
+    let texts = [
+        compute_capability,
+        serial,
+        vbios,
+        virtualization,
+        nvlink_domain,
+    ];
     for text in texts.into_iter().flatten() {
         tidy(text, MAX_LINE_BYTES);
     }

@@ -97,6 +97,12 @@ pub(crate) struct Gpu {
     /// State of its registration with the NVLink fabric, by NVML's number.
     #[serde(default = "fabric_completed")]
     pub(crate) fabric_state: u8,
+    /// Value of each byte of the id of its NVLink domain; 0 if NVLink ends at the host.
+    #[serde(default)]
+    pub(crate) fabric_cluster: u8,
+    /// Clique of the GPU in that domain.
+    #[serde(default)]
+    pub(crate) fabric_clique: u32,
     /// PCIe link as it is now.
     #[serde(default)]
     pub(crate) pcie: PcieLink,

@@ -59,9 +59,9 @@ exports! {
         |device| {
             has_fabric(device)?;
             fabric.put(nvml::nvmlGpuFabricInfo_t {
-                clusterUuid: [0; 16],
+                clusterUuid: [device.gpu().fabric_cluster; 16],
                 status: SUCCESS,
-                cliqueId: 0,
+                cliqueId: device.gpu().fabric_clique,
                 state: device.gpu().fabric_state,
             })
         };
@@ -71,9 +71,9 @@ exports! {
             has_fabric(device)?;
             fabric.put(nvml::nvmlGpuFabricInfo_v2_t {
                 version,
-                clusterUuid: [0; 16],
+                clusterUuid: [device.gpu().fabric_cluster; 16],
                 status: SUCCESS,
-                cliqueId: 0,
+                cliqueId: device.gpu().fabric_clique,
                 state: device.gpu().fabric_state,
                 healthMask: 0,
             })

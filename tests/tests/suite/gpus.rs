@@ -167,6 +167,8 @@ fn the_board_of_a_gpu_is_told() {
             "remapped_rows": {"correctable": 2, "uncorrectable": 1, "pending": true}, "persistence": false,
             "compute_mode": 7, "mig_pending": true, "memory_temperature_c": 70, "virtualization": 1,
         });
+        file["gpus"][0]["fabric_cluster"] = 0x0f.into();
+        file["gpus"][0]["fabric_clique"] = 3.into();
         let gpu = file["gpus"][1].as_object_mut().unwrap();
         gpu.extend(odd.as_object().unwrap().clone());
     });
@@ -186,6 +188,9 @@ fn the_board_of_a_gpu_is_told() {
         (&7.into(), &"none".into())
     );
     assert_eq!(board["confidential_computing"], true);
+    let domain = format!("{}.3", "0f".repeat(16));
+    assert_eq!(board["nvlink_domain"], domain);
+    assert_eq!(gpus(&found)[1]["board"]["nvlink_domain"], Value::Null);
     let now = &gpus(&found)[0]["reading"]["board"];
     let expected = serde_json::json!({
         "memory_temperature_celsius": 42, "sm_clock_mhz": 345, "memory_clock_mhz": 2619, "throttle_reasons": ["idle"],

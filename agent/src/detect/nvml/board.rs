@@ -82,7 +82,19 @@ pub(super) fn facts(library: &Nvml, device: &Device<'_>, known: &BoardFacts) -> 
         confidential_computing: raw::confidential_computing(library)
             .ok()
             .or(known.confidential_computing),
+        nvlink_domain: match raw::fabric(device) {
+            Ok(fabric) => nvlink_domain(&fabric),
+            Err(_) => known.nvlink_domain.clone(),
+        },
     }
+}
+
+/// The NVLink domain of a GPU whose registration is completed, if there is one beyond the host.
+fn nvlink_domain(fabric: &raw::RawState) -> Option<String> {
+    let is_completed = fabric.state == nvml::NVML_GPU_FABRIC_STATE_COMPLETED && !fabric.has_failed;
+    let cluster = fabric.cluster;
+    let is_one = is_completed && cluster != [0; 16];
+    is_one.then(|| format!("{:032x}.{}", u128::from_be_bytes(cluster), fabric.clique))
 }
 
 fn virtualization(device: &Device<'_>) -> Option<String> {
@@ -235,10 +247,31 @@ mod tests {
 
     #[test]
     fn states_of_the_fabric_are_named() {
-        let told = |state, has_failed| fabric(raw::RawState { state, has_failed });
+        let told = |state, has_failed| fabric(registration(state, has_failed, 0));
         assert_eq!(told(0, false), None);
         assert_eq!(told(3, false).as_deref(), Some("completed"));
         assert_eq!(told(3, true).as_deref(), Some("failed"));
         assert_eq!(told(9, false).as_deref(), Some("number 9"));
+    }
+
+    fn registration(state: u32, has_failed: bool, cluster: u8) -> raw::RawState {
+        raw::RawState {
+            state,
+            has_failed,
+            cluster: [cluster; 16],
+            clique: 2,
+        }
+    }
+
+    #[test]
+    fn an_nvlink_domain_is_one_beyond_the_host() {
+        let domain = |state, has_failed, cluster| {
+            let registration = registration(state, has_failed, cluster);
+            nvlink_domain(&registration)
+        };
+        let named = format!("{}.2", "0a".repeat(16));
+        assert_eq!(domain(3, false, 10), Some(named));
+        assert_eq!(domain(3, false, 0), None);
+        assert_eq!((domain(3, true, 10), domain(2, false, 10)), (None, None));
     }
 }

@@ -41,10 +41,15 @@ pub(super) fn remapped_rows(device: &Device<'_>) -> Result<RemappedRows, NvmlErr
     })
 }
 
-/// State of the registration with the NVLink fabric, by number, and whether it failed.
+/// Registration with the NVLink fabric.
 pub(super) struct RawState {
+    /// NVML's number of the state.
     pub(super) state: u32,
     pub(super) has_failed: bool,
+    /// Id of the NVLink domain; zeros if the fabric ends at the host.
+    pub(super) cluster: [u8; 16],
+    /// Number of the part of the domain whose GPUs reach each other.
+    pub(super) clique: u32,
 }
 
 /// Registration with the NVLink fabric.
@@ -61,6 +66,8 @@ pub(super) fn fabric(device: &Device<'_>) -> Result<RawState, NvmlError> {
     Ok(RawState {
         state: u32::from(info.state),
         has_failed: info.status != 0,
+        cluster: info.clusterUuid,
+        clique: info.cliqueId,
     })
 }
 

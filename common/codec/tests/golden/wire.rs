@@ -169,6 +169,7 @@ fn inventory() -> Inventory {
                 mig_profiles: BTreeMap::from([("1g".into(), 7)]),
                 virtualization: Some("none".into()),
                 confidential_computing: Some(false),
+                nvlink_domain: Some("7.1".into()),
             },
         }],
         notes: vec!["slow".into()],
@@ -221,6 +222,7 @@ const INVENTORY: &str = "
         0200000000000000 '1g' 07000000
       01 0400000000000000 'none' #   virtualization
       01 00                    #     confidential_computing
+      01 0300000000000000 '7.1' #    nvlink_domain
     0100000000000000           # notes: one
       0400000000000000 'slow'
     02000000 0000000002000000  # reserve: cpus, memory_bytes
