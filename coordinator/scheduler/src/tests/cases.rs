@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
 use super::harness::{PoolRules, SchedulerHarness, Submission};
-use super::judge::{GPU, JudgedAmounts, MCPU, MEM, STEP_RUN};
+use super::judge::{GPU, JudgedAmounts, JudgedClass, MCPU, MEM, STEP_RUN};
 
 /// Rules under which any host may be filled by CPU work.
 const OPEN: PoolRules = PoolRules {
@@ -52,6 +52,7 @@ fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submissio
         suspends: false,
         subject: subject(name),
         each: units(each),
+        class: JudgedClass::Whole,
         nodes: 1,
         user: None,
         priority: 0,

@@ -10,7 +10,7 @@ use sluice_common::id::{NodeName, PlatformName, PoolName, Subject};
 
 use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{
-    FreezePhase, GPU, JudgedAmounts, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
+    FreezePhase, GPU, JudgedAmounts, JudgedClass, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
 };
 
 /// Amounts by key.
@@ -437,6 +437,7 @@ fn play(
             let submission = Submission {
                 subject: self::subject(*subject),
                 each: *each,
+                class: JudgedClass::Whole,
                 nodes: *nodes,
                 user: Some(scenario.users[at % 40]).filter(|_| scenario.rules.fair_users),
                 priority: *priority,
