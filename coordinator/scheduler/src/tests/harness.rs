@@ -214,6 +214,20 @@ impl SchedulerHarness {
         self.judge.disturb();
     }
 
+    /// Cuts whole GPUs of a host into slices, the given number of each class.
+    pub(super) fn cut_gpus(&mut self, node: &NodeName, cut: u64, slices: &[(JudgedClass, u64)]) {
+        let mut host = self.judge.hosts[node].clone();
+        let mut gpus = Vec::from([(JudgedClass::Whole, host.has[GPU] / 1000 - cut)]);
+        gpus.extend_from_slice(slices);
+        host.has[GPU] = 0;
+        for (class, n) in gpus {
+            host.has[class.key()] = n * class.thousandths();
+            host.has[GPU] += host.has[class.key()];
+        }
+        host.cut = cut;
+        self.put_judged_host(node, host);
+    }
+
     /// Sets whether a host takes new work.
     pub(super) fn open(&mut self, node: &NodeName, open: bool) {
         let host = JudgedHost {

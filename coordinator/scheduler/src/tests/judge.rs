@@ -31,8 +31,8 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 use crate::{Decision, PlatformSet};
 
 pub(super) use amounts::{
-    GPU, JudgedAmounts, JudgedClass, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, counted, counted_table,
-    with_gpus,
+    GPU, GPU_PARTS, JudgedAmounts, JudgedClass, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, counted,
+    counted_table, with_gpus,
 };
 pub(super) use frozen::{FreezePhase, FrozenRun};
 

@@ -24,6 +24,8 @@ pub(in crate::tests) const MEM: usize = 2;
 pub(in crate::tests) const STEP_RUN: usize = 4;
 pub(in crate::tests) const LIC: usize = 5;
 pub(in crate::tests) const SLOTS: usize = 6;
+/// Thousandths of a GPU, in stated amounts alone; they are added to the whole ones under [`GPU`].
+pub(in crate::tests) const GPU_PARTS: usize = KEYS.len();
 
 /// Number of [`KEYS`] that hosts report.
 pub(super) const OF_HOSTS: usize = 4;
@@ -117,6 +119,7 @@ pub(in crate::tests) fn counted_table(stated: &[(usize, u64)]) -> BTreeMap<usize
     for (key, n) in stated {
         let (key, n) = match *key {
             GPU => (GPU, n * JudgedClass::Whole.thousandths()),
+            GPU_PARTS => (GPU, *n),
             key => (key, *n),
         };
         *table.entry(key).or_default() += n;
