@@ -608,6 +608,33 @@ fn a_head_awaits_one_run_rather_than_two_that_hold_more_together() {
     assert_eq!(awaited, [&runs[2]], "{}", harness.history);
 }
 
+/// Cuts whole GPUs of a host into slices.
+fn cut(harness: &mut SchedulerHarness, n: usize, gpus: u64, slices: &[(JudgedClass, u64)]) {
+    harness.cut_gpus(&node(n), gpus, slices);
+}
+
+/// A preemptible submission of slices with memory.
+fn of_slices(name: &str, class: JudgedClass, each: &[(usize, u64)]) -> Submission {
+    Submission {
+        class,
+        ..submission(name, each, true)
+    }
+}
+
+/// Of the free GPUs only those of the requested class were compared, so the slice was taken where free whole GPUs lost
+/// their part of the memory.
+#[test]
+fn what_borrows_spares_free_gpus_of_other_classes_too() {
+    let mut harness = harness(&[], &[2, 2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[], &[]);
+    cut(&mut harness, 0, 2, &[(JudgedClass::Profile1g, 6)]);
+    cut(&mut harness, 1, 1, &[(JudgedClass::Profile1g, 3)]);
+    let small = of_slices("a", JudgedClass::Profile1g, &[(GPU, 1), (MEM, 4)]);
+    submit(&mut harness, &small);
+    let (_, run) = harness.scheduler.runs().next().unwrap();
+    assert!(run.holding.contains(&node(0)), "{}", harness.history);
+}
+
 /// One run is on two hosts of the place, and what it frees was counted on the first of them alone when the place was
 /// chosen anew, but on both when it was compared with the place that the head had: the head moved there without end.
 #[test]
