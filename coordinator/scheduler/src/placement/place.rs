@@ -176,9 +176,8 @@ impl<'a> RequestInPool<'a> {
             let host = self.pool.hosts().get(node).filter(|host| host.schedulable);
             let host = host.filter(|_| self.may_run_on(node));
             let fits = host.is_some_and(|host| {
-                let free = host.free_for(self.filter, HostResources::default());
-                let reservations = reservations.unavailable_on(node, host, self.filter);
-                free.less(reservations).cover(self.request.each)
+                let left = self.left_on((node, host), HostResources::default(), reservations);
+                left.cover(self.request.each)
             });
             fits && self.own_gpus_taken(node, reservations, |_| false) == 0
         };

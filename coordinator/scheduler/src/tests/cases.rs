@@ -635,6 +635,33 @@ fn what_borrows_spares_free_gpus_of_other_classes_too() {
     assert!(run.holding.contains(&node(0)), "{}", harness.history);
 }
 
+/// The head waited for whole GPUs, of which a step behind it held one that the head was promised. That one was missing
+/// among the free slices, so a frozen run resumed on its own slice as if it took the slice from the head.
+#[test]
+fn a_frozen_run_takes_nothing_from_a_head_that_waits_for_another_class() {
+    let mut harness = harness(&[], &[3], false);
+    for (name, priority) in [("low", 0), ("mid", 1), ("top", 2)] {
+        harness.put_policy(&pool(0), &subject(name), priority, &[], &[]);
+    }
+    cut(&mut harness, 0, 1, &[(JudgedClass::Profile3g, 2)]);
+    let half = |name| of_slices(name, JudgedClass::Profile3g, &[(GPU, 1)]);
+    submit(&mut harness, &submission("top", &[(GPU, 1)], true));
+    submit(&mut harness, &half("mid"));
+    let suspends = Submission {
+        suspends: true,
+        ..half("low")
+    };
+    let frozen = submit(&mut harness, &suspends);
+    let taker = submit(&mut harness, &half("mid"));
+    let head = submit(&mut harness, &submission("top", &[(GPU, 2)], true));
+    submit(&mut harness, &submission("low", &[(GPU, 1)], true));
+    assert!(harness.scheduler.nomination(&head).is_some());
+    finish(&mut harness, &taker);
+    let mut runs = harness.scheduler.runs();
+    let (_, resumed) = runs.find(|(id, _)| id.step == frozen).unwrap();
+    assert!(!resumed.is_frozen() && resumed.backfill.is_empty());
+}
+
 /// One run is on two hosts of the place, and what it frees was counted on the first of them alone when the place was
 /// chosen anew, but on both when it was compared with the place that the head had: the head moved there without end.
 #[test]
