@@ -131,6 +131,14 @@ pub enum GpuClass {
 }
 
 impl GpuClass {
+    /// Profile of slices of the class; `None` for whole GPUs.
+    pub const fn profile(&self) -> Option<&MigProfile> {
+        match self {
+            Self::Whole => None,
+            Self::Slice(profile) => Some(profile),
+        }
+    }
+
     /// Thousandths of a GPU that one of the class counts for; never 0.
     pub fn mgpu(&self) -> u64 {
         match self {
