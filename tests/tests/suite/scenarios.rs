@@ -46,6 +46,7 @@ fn files() -> Vec<PathBuf> {
             own("fair.json"),
             own("limits.json"),
             own("placement.json"),
+            own("slices.json"),
         ],
     }
 }
