@@ -2,6 +2,7 @@
 //! one profile, never for both.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use core::fmt;
 use core::str::FromStr;
@@ -120,6 +121,23 @@ impl fmt::Display for MigProfile {
     }
 }
 
+/// Cuts slices, their number given by profile, from as few GPUs as they fill in this order: each slice with the number of
+/// its GPU, from 0.
+pub fn cut_in_order(
+    slices: &BTreeMap<MigProfile, u64>,
+) -> impl Iterator<Item = (u64, &MigProfile)> {
+    let (mut gpus, mut left) = (0, 0);
+    let each = slices.iter();
+    let each = each.flat_map(|(profile, count)| (0..*count).map(move |_| profile));
+    each.map(move |profile| {
+        if left < profile.mgpu() {
+            (gpus, left) = (gpus + 1, MGPU_A_GPU);
+        }
+        left -= profile.mgpu();
+        (gpus - 1, profile)
+    })
+}
+
 /// Class of the GPUs that a step may be granted: whole ones, or slices of one profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GpuClass {
@@ -131,6 +149,14 @@ pub enum GpuClass {
 }
 
 impl GpuClass {
+    /// Profile of slices of the class; `None` for whole GPUs.
+    pub const fn profile(&self) -> Option<&MigProfile> {
+        match self {
+            Self::Whole => None,
+            Self::Slice(profile) => Some(profile),
+        }
+    }
+
     /// Thousandths of a GPU that one of the class counts for; never 0.
     pub fn mgpu(&self) -> u64 {
         match self {

@@ -73,6 +73,16 @@ pub fn of_slice(whole: &PlatformName, profile: &str) -> PlatformName {
     PlatformName::new(name).unwrap_or_else(|_| whole.clone())
 }
 
+/// The platforms that these mean in a request for slices of a profile: the slices of each model, too.
+pub fn of_slices_too(asked: Vec<PlatformName>, profile: &str) -> Vec<PlatformName> {
+    let each = asked.into_iter().flat_map(|name| {
+        let is_whole = !name.as_str().ends_with(profile);
+        let slices = is_whole.then(|| of_slice(&name, profile));
+        [Some(name), slices].into_iter().flatten()
+    });
+    each.collect()
+}
+
 /// Words of a model name that are ignored.
 const VENDOR: [&str; 4] = ["nvidia", "tesla", "geforce", "grid"];
 

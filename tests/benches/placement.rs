@@ -12,12 +12,14 @@
     reason = "a benchmark that cannot measure has nothing to say"
 )]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::mig::GpuClass;
 use sluice_common::pool::{HostPlacement, PolicySpec};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
@@ -181,6 +183,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], placement: HostPlacement)
     for (n, [gpus, mcpu, memory]) in hosts.iter().enumerate() {
         let size = HostSize {
             gpus: *gpus,
+            mig: BTreeMap::new(),
             mcpu: Some(*mcpu),
             memory_mb: Some(*memory),
             storage_mb: None,
@@ -194,6 +197,7 @@ fn ours(hosts: &[PodResources], pods: &[PodResources], placement: HostPlacement)
             subject: subject.clone(),
             user: None,
             resources: resources.with(MEMORY_MB, *memory),
+            gpu_class: GpuClass::Whole,
             nodes: 1,
             within: None,
             priority: 0,

@@ -11,7 +11,7 @@ use sluice_common::amount::{MGPU_A_GPU, MemoryError, parse_memory};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory, MigInstance};
-use sluice_common::mig::MigProfile;
+use sluice_common::mig::{MigProfile, cut_in_order};
 use sluice_common::platform::slug;
 
 /// Pool of hosts that name none.
@@ -160,21 +160,14 @@ impl HostDocument {
         Ok((0..self.gpus).map(gpu).chain(slices).collect())
     }
 
-    /// Returns the slices of the GPUs behind the whole ones, as many GPUs as they fill.
+    /// Returns the slices of the GPUs behind the whole ones.
     fn slices(&self, gpu: impl Fn(u64) -> Gpu) -> Vec<Gpu> {
-        let mut slices = Vec::new();
-        let (mut next, mut left) = (self.gpus, 0);
-        let each = self.mig.iter();
-        let each = each.flat_map(|(profile, count)| (0..*count).map(move |_| profile));
-        for (number, profile) in each.enumerate() {
-            if left < profile.mgpu() {
-                (next, left) = (next + 1, MGPU_A_GPU);
-            }
-            left -= profile.mgpu();
-            let whole = gpu(next - 1);
+        let slices = cut_in_order(&self.mig).enumerate();
+        let slices = slices.map(|(number, (cut, profile))| {
+            let whole = gpu(self.gpus + cut);
             let parent = whole.uuid.clone();
             let digits = parent.trim_start_matches("GPU-");
-            slices.push(Gpu {
+            Gpu {
                 uuid: format!("MIG-{number}-{digits}"),
                 memory_bytes: whole.memory_bytes / MGPU_A_GPU * profile.mgpu(),
                 mig: Some(MigInstance {
@@ -182,9 +175,9 @@ impl HostDocument {
                     parent,
                 }),
                 ..whole
-            });
-        }
-        slices
+            }
+        });
+        slices.collect()
     }
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn wait_for(
             pool,
             wanted: wanted(),
             unfit: closest.and_then(|(node, key, ..)| unfit_of(ctx, node, key)),
-            closest: closest.map(|it| Shortage::of(it, by_default(it.1))),
+            closest: closest.map(|it| Shortage::of(it, by_default(it.1), &request.class)),
             closed: closed(),
         },
     }

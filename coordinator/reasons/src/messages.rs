@@ -10,6 +10,7 @@ mod near;
 pub mod recorded;
 mod refusal;
 mod rejection;
+mod slices;
 mod standing;
 mod suspension;
 mod unenforced;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::mig::{GpuClass, MigProfile};
 use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
@@ -42,6 +43,9 @@ pub enum Rejection {
         /// The pool whose default amount it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by_default: Option<PoolName>,
+        /// Profile of the slices that the step asks for; `None` if it asks for whole GPUs or none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        profile: Option<MigProfile>,
     },
     /// Too few hosts could hold it, even when empty.
     NoHostFits { pool: PoolName, hosts: HostMismatch },
@@ -168,13 +172,18 @@ pub struct Shortage {
     /// The pool whose default amount is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_default: Option<PoolName>,
+    /// Profile of the slices that the step asks for; `None` if it asks for whole GPUs or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<MigProfile>,
 }
 
 impl Shortage {
-    /// Makes the shortage of the closest host from its name, a key, the requested and the available amount.
+    /// Makes the shortage of the closest host from its name, a key, the requested and the available amount, for a step
+    /// that asks for GPUs of a class.
     pub fn of(
         (node, key, asked, has): (&NodeName, &str, u64, u64),
         by_default: Option<PoolName>,
+        class: &GpuClass,
     ) -> Self {
         Self {
             node: node.clone(),
@@ -182,6 +191,7 @@ impl Shortage {
             asked,
             has,
             by_default,
+            profile: class.profile().cloned(),
         }
     }
 }

@@ -47,6 +47,7 @@ fn files() -> Vec<PathBuf> {
             own("topology.json"),
             own("limits.json"),
             own("placement.json"),
+            own("slices.json"),
         ],
     }
 }

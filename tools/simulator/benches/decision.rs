@@ -8,10 +8,12 @@
     reason = "a benchmark that cannot measure has nothing to say"
 )]
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::mig::GpuClass;
 use sluice_common::pool::PolicySpec;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::{Span, Time};
@@ -110,6 +112,7 @@ impl Cluster {
         for n in 0..hosts {
             let size = HostSize {
                 gpus: 8,
+                mig: BTreeMap::new(),
                 mcpu: Some(128_000),
                 memory_mb: Some(1_000_000),
                 storage_mb: None,
@@ -163,6 +166,7 @@ impl Cluster {
             subject: self.subjects[at as usize].clone(),
             user: None,
             resources,
+            gpu_class: GpuClass::Whole,
             nodes: 1,
             within: None,
             priority: 0,

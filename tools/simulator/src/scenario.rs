@@ -17,6 +17,7 @@ use sluice_common::amount::table::DocumentAmount;
 use sluice_common::amount::{MCPU, MEMORY_MB, STORAGE_MB, field, table};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{LevelName, NodeName, PoolName, StepId, Subject, UserName};
+use sluice_common::mig::{MigProfile, MigRequest};
 use sluice_common::pool::{HostPlacement, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::request::FieldError;
@@ -150,8 +151,10 @@ impl<'de> Visitor<'de> for CapacityVisitor {
 pub struct NodePut {
     pub name: NodeName,
     pub pool: PoolName,
-    /// Number of GPUs.
+    /// Number of whole GPUs.
     pub gpus: u64,
+    /// Slices of further GPUs: their number by profile, such as `{3g.40gb: 2}`.
+    pub mig: BTreeMap<MigProfile, u64>,
     /// GPU model. The platform is named after it: `h100` for `H100`.
     pub gpu_model: Option<String>,
     /// Thousandths of a core.
@@ -171,6 +174,8 @@ struct NodeFields {
     pool: PoolName,
     #[serde(default)]
     gpus: u64,
+    #[serde(default)]
+    mig: BTreeMap<MigProfile, u64>,
     #[serde(default)]
     gpu_model: Option<String>,
     cpu: Option<DocumentAmount>,
@@ -200,6 +205,7 @@ impl TryFrom<NodeFields> for NodePut {
             name: fields.name,
             pool: fields.pool,
             gpus: fields.gpus,
+            mig: fields.mig,
             gpu_model: fields.gpu_model,
             mcpu: amount("cpu", MCPU, fields.cpu, fields.mcpu)?,
             memory_mb: amount("memory", MEMORY_MB, fields.memory, fields.memory_mb)?,
@@ -280,6 +286,9 @@ pub struct SubmitEvent {
     /// Resources on each of its hosts.
     #[serde(default, with = "table")]
     pub resources: ResourceTable,
+    /// Slices of GPUs on each of its hosts, instead of whole GPUs.
+    #[serde(default)]
+    pub mig: Option<MigRequest>,
     /// Whether it may be preempted; `true` if absent.
     #[serde(default = "yes")]
     pub preemptible: bool,

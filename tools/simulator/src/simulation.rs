@@ -62,6 +62,8 @@ pub struct Job {
     pub user: Option<UserName>,
     /// Resources on each of its hosts; `step_run: 1` is added if absent.
     pub resources: Amounts,
+    /// Class of the GPUs in `resources`.
+    pub gpu_class: GpuClass,
     /// Number of hosts that it runs on at once.
     pub nodes: u32,
     /// Level of the topology within which these hosts are near to each other.
@@ -364,7 +366,8 @@ impl Simulation {
         let id = attempt(&step, tries.attempts);
         self.scheduler.dequeue(&step);
         let named = hosts.iter().map(|node| {
-            let gpus = self.name_gpus(node, request.each.mgpu() / request.class.mgpu());
+            let wanted = request.each.mgpu() / request.class.mgpu();
+            let gpus = self.name_gpus(node, &request.class, wanted);
             (node.clone(), gpus.into_iter().collect())
         });
         let run = Run {
@@ -434,7 +437,7 @@ fn request(job: Job, place: u64) -> Request {
         preemptible: job.preemptible,
         hosts: job.nodes.max(1),
         each: HostResources::from_amounts(&each),
-        class: GpuClass::Whole,
+        class: job.gpu_class,
         demand: demand(&each, job.nodes.max(1)),
         pool: job.pool,
         suspends: job.on_preempt == OnPreempt::Suspend,

@@ -124,6 +124,7 @@ pub(crate) fn never_in(
         asked,
         most,
         bound,
+        profile: request.class.profile().cloned(),
     }
 }
 
@@ -152,7 +153,8 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
     } else {
         let closest = known.and_then(|pool| pool.closest(request));
         let shortage = closest.map(|closest| {
-            Shortage::of(closest, default_of(ctx.state(), &request.step, closest.1))
+            let by_default = default_of(ctx.state(), &request.step, closest.1);
+            Shortage::of(closest, by_default, &request.class)
         });
         HostMismatch::TooSmall(shortage)
     };
@@ -173,15 +175,10 @@ fn of_no_class(pool: &Pool, request: &Request) -> Option<HostMismatch> {
     if request.each.mgpu() == 0 || found.contains_key(&request.class) {
         return None;
     }
-    let slices = found.iter().filter_map(|(class, gpus)| match class {
-        GpuClass::Whole => None,
-        GpuClass::Slice(profile) => Some((profile.to_string(), *gpus)),
-    });
+    let slices = found.iter();
+    let slices = slices.filter_map(|(class, gpus)| Some((class.profile()?.to_string(), *gpus)));
     Some(HostMismatch::OfNoClass {
-        asked: match &request.class {
-            GpuClass::Whole => None,
-            GpuClass::Slice(profile) => Some(profile.to_string()),
-        },
+        asked: request.class.profile().map(ToString::to_string),
         whole: found.get(&GpuClass::Whole).copied().unwrap_or(0),
         slices: slices.collect(),
     })

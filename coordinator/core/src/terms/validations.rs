@@ -54,11 +54,11 @@ pub(crate) fn check_validations(ctx: &Context, changes: &[TermsChange]) -> Resul
     let Some((pool, platform, validation)) = missing else {
         return Ok(());
     };
-    let takes = |change: &TermsChange| matches!(&change.desired, Desired::NoValidation { validation: deleted } if deleted == validation);
+    let deletes = |change: &TermsChange| matches!(&change.desired, Desired::NoValidation { validation: deleted } if deleted == validation);
     let is_platform = |change: &TermsChange| matches!(&change.desired, Desired::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
     let names = |change: &TermsChange| pool_of(&change.desired) == Some(pool);
-    let at = changes.iter().position(takes);
-    let at = at.or_else(|| changes.iter().position(is_platform));
+    let deleted_by = changes.iter().position(deletes);
+    let at = deleted_by.or_else(|| changes.iter().position(is_platform));
     let at = at.or_else(|| changes.iter().position(names));
     let near = nearest(
         validation.as_str(),
@@ -68,7 +68,8 @@ pub(crate) fn check_validations(ctx: &Context, changes: &[TermsChange]) -> Resul
         validation: validation.clone(),
         pool: pool.clone(),
         platform: platform.cloned(),
-        nearest: near.map(String::from),
+        is_deleted: deleted_by.is_some(),
+        nearest: near.filter(|_| deleted_by.is_none()).map(String::from),
     };
     Err(Refused { at, refusal })
 }

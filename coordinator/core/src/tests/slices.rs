@@ -17,7 +17,12 @@ use crate::StepAction;
 /// A host with three whole H100, a slice of half of another, and two small slices.
 fn mixed() -> Harness {
     let mut harness = Harness::new();
-    let mut hello = hello("n", 6, 8);
+    add_mixed(&mut harness, "n");
+    harness
+}
+
+fn add_mixed(harness: &mut Harness, name: &str) {
+    let mut hello = hello(name, 6, 8);
     for gpu in &mut hello.inventory.gpus {
         gpu.platform = "h100".into();
         gpu.mig = match gpu.index {
@@ -27,7 +32,6 @@ fn mixed() -> Harness {
         };
     }
     harness.hello(hello);
-    harness
 }
 
 fn slices(profile: &str, count: u64) -> StepSpec {
@@ -88,8 +92,43 @@ fn what_a_pool_has_no_gpu_for_is_rejected_with_what_there_is() {
         "pool `default` has no whole GPU: it has 2 slices `1g.10gb`; ask for one with `--mig 1g.10gb`, or set \
          `allow_pending: true` to wait"
     );
-    let many = rejection(slices("1g.10gb", 3));
-    assert!(many.contains("0.426") && many.contains("0.284"), "{many}");
+}
+
+#[test]
+fn what_is_too_much_for_slices_is_told_by_their_number() {
+    assert_eq!(
+        rejection(slices("1g.10gb", 3)),
+        "it asks for 3 slices `1g.10gb` (0.426 gpu), and pool `default` has 2"
+    );
+    let mut harness = mixed();
+    add_mixed(&mut harness, "m");
+    harness.submit("one-host", slices("1g.10gb", 3)).unwrap();
+    assert_eq!(
+        harness.reason("one-host").message,
+        "no host of pool `default` could hold it even when empty: it asks for 3 slices `1g.10gb` (0.426 gpu), and `m`, \
+         which comes closest, has 2"
+    );
+    let limit = [(ResourceKey::new("mgpu").unwrap(), 300)].into();
+    let policy = PolicySpec {
+        limit,
+        ..PolicySpec::default()
+    };
+    harness.put_policy("default", "s", policy);
+    harness.submit("limited", slices("1g.10gb", 3)).unwrap();
+    assert_eq!(
+        harness.reason("limited").message,
+        "it asks for 3 slices `1g.10gb` (0.426 gpu), and the limit of `s` in pool `default` is 0.3 gpu, enough for 2"
+    );
+    let firm = StepSpec {
+        preemptible: false,
+        ..slices("1g.10gb", 2)
+    };
+    harness.submit("firm", firm).unwrap();
+    assert_eq!(
+        harness.reason("firm").message,
+        "it is not preemptible and asks for 2 slices `1g.10gb` (0.284 gpu), and `s` has 0 gpu reserved in pool \
+         `default`, enough for none: ask for less, or make it preemptible"
+    );
 }
 
 #[test]

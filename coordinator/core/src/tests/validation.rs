@@ -320,7 +320,7 @@ fn a_document_is_there_as_long_as_a_pool_names_it() {
         (at, why.as_str()),
         (
             Some(0),
-            "validation `v` is not there, and pool `default` names it in `validations`: apply it too, or remove it there"
+            "validation `v` cannot be deleted, because pool `default` names it in `validations`: remove it there first"
         )
     );
     assert_eq!(

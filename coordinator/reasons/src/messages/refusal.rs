@@ -19,8 +19,8 @@ use crate::Cause;
 pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
-    declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
-    way_to_move,
+    declared, elsewhere, gpus_of, hosts, in_use, instead, missing, named, of_platform, queue_full,
+    standing, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -136,15 +136,18 @@ pub enum Refusal {
     UnknownValidation { validation: ValidationName },
     /// A pool names a validation document that would not exist.
     #[error(
-        "validation `{validation}` is not there, and {}pool `{pool}` names it in `validations`: {}",
+        "validation `{validation}` {} {}pool `{pool}` names it in `validations`: {}",
+        missing(*is_deleted),
         of_platform(platform.as_ref()),
-        instead(nearest)
+        instead(nearest.as_deref(), *is_deleted)
     )]
     PoolNamesValidation {
         validation: ValidationName,
         pool: PoolName,
         /// The platform that names it; `None` if the pool does.
         platform: Option<PlatformName>,
+        /// Whether the change deletes it.
+        is_deleted: bool,
         /// A similar name.
         nearest: Option<String>,
     },

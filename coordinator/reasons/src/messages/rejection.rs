@@ -11,11 +11,12 @@ use alloc::vec::Vec;
 use sluice_common::amount::ResourceKey;
 use sluice_common::amount::table::{key_name, meant_key};
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::mig::MigProfile;
 use sluice_common::nearest::nearest;
-use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Detail, Reason};
 use sluice_scheduler::HOST_KEYS;
 
+use super::slices::{allowed, available, requested};
 use super::with_source;
 use crate::Cause;
 use crate::rejection::{AmountBound, Exclusion, Rejection};
@@ -42,10 +43,12 @@ impl Rejection {
                 most,
                 bound,
                 by_default,
+                profile,
             } => {
-                let amount = quantity(key.as_str(), *asked);
+                let amount = requested(key.as_str(), *asked, profile.as_ref());
                 let amount = with_source(amount, by_default.as_ref());
-                let (name, message) = too_much(pool, key, (&amount, *most), bound);
+                let (name, message) =
+                    too_much(pool, key, (&amount, *most), (bound, profile.as_ref()));
                 let reason = of(message).with_key(key.as_str());
                 let reason = reason.with_amount("asked", key.as_str(), *asked);
                 reason.with_amount(name, key.as_str(), *most)
@@ -149,29 +152,33 @@ fn too_much(
     pool: &PoolName,
     key: &ResourceKey,
     (asked, most): (&str, u64),
-    bound: &AmountBound,
+    (bound, profile): (&AmountBound, Option<&MigProfile>),
 ) -> (&'static str, String) {
-    let most = figure(key.as_str(), most);
+    let has = available(key.as_str(), most, profile);
+    let (most, enough) = allowed(key.as_str(), most, profile);
     match bound {
         AmountBound::Capacity => (
             "capacity",
-            format!("it asks for {asked}, and pool `{pool}` has {most}"),
+            format!("it asks for {asked}, and pool `{pool}` has {has}"),
         ),
         AmountBound::Limit(subject) => (
             "limit",
-            format!("it asks for {asked}, and the limit of `{subject}` in pool `{pool}` is {most}"),
+            format!(
+                "it asks for {asked}, and the limit of `{subject}` in pool `{pool}` is {most}{enough}"
+            ),
         ),
         AmountBound::Reserved(subject) => (
             "reserved",
             format!(
-                "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`: ask for less, or make it preemptible"
+                "it is not preemptible and asks for {asked}, and `{subject}` has {most} reserved in pool `{pool}`{enough}: ask for less, or make it preemptible"
             ),
         ),
         AmountBound::Entitlement { node, gpus } => {
+            let noun = profile.map_or("GPU", |_| "slice");
             let carried = match gpus {
                 0 => format!("which all belong to the GPUs of `{node}`"),
-                1 => format!("and one GPU of `{node}` carries {most}"),
-                gpus => format!("and {gpus} GPUs of `{node}` carry {most}"),
+                1 => format!("and one {noun} of `{node}` carries {most}"),
+                gpus => format!("and {gpus} {noun}s of `{node}` carry {most}"),
             };
             (
                 "entitled",

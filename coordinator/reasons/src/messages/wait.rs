@@ -15,6 +15,7 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::Reason;
 use sluice_common::time::{Span, Time};
 
+use super::slices::{available, requested};
 use super::{quoted, shortened, with_source};
 use crate::rejection::{ForbiddingHosts, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
@@ -232,13 +233,17 @@ fn hosts(
             asked,
             has,
             by_default,
+            profile,
         }) => format!(
             "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which comes closest, has {} \
              free{}",
             on(wanted),
             if wanted.hosts > 1 { "each " } else { "" },
-            with_source(quantity(key, *asked), by_default.as_ref()),
-            figure(key, *has),
+            with_source(
+                requested(key, *asked, profile.as_ref()),
+                by_default.as_ref()
+            ),
+            available(key, *has, profile.as_ref()),
             unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
         ),
     }

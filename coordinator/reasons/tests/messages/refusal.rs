@@ -184,15 +184,17 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             validation: name("images"),
         }],
         Some(Refusal::UnknownValidation { .. }) => {
-            let refusal = |platform, nearest| Refusal::PoolNamesValidation {
+            let refusal = |platform, is_deleted, nearest| Refusal::PoolNamesValidation {
                 validation: name("images"),
                 pool: pool(),
                 platform,
+                is_deleted,
                 nearest,
             };
             vec![
-                refusal(None, Some("image".to_owned())),
-                refusal(Some(name("h100")), None),
+                refusal(None, false, Some("image".to_owned())),
+                refusal(Some(name("h100")), false, None),
+                refusal(None, true, None),
             ]
         }
         Some(Refusal::PoolNamesValidation { .. }) => {

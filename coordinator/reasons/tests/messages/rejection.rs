@@ -11,7 +11,7 @@ use sluice_reasons::rejection::{
 };
 use sluice_reasons::{Cause, Check, Exclusion, Rejection, SimilarPools, StepReason, Wait};
 
-use crate::wait::{forbidding, shortage};
+use crate::wait::{forbidding, shortage, shortage_of_slices};
 use crate::{Page, chain, name};
 
 pub(crate) fn write(page: &mut Page) {
@@ -60,15 +60,22 @@ fn after(last: Option<&Rejection>) -> Vec<Rejection> {
             .into(),
         Some(Rejection::UnknownResource { .. }) => {
             let bounds = chain(after_amount_bound).into_iter();
-            let rejections = bounds.map(|bound| Rejection::TooMuch {
+            let of = |bound, key, (asked, most), profile| Rejection::TooMuch {
                 pool: pool(),
-                key: crate::key("gpu"),
-                asked: 16,
-                most: 8,
+                key: crate::key(key),
+                asked,
+                most,
                 bound,
                 by_default: None,
+                profile,
+            };
+            let whole = bounds.clone().map(|bound| of(bound, "gpu", (16, 8), None));
+            let slices = bounds.map(|bound| {
+                let is_of_cores = matches!(bound, AmountBound::Entitlement { .. });
+                let key = if is_of_cores { "mcpu" } else { "mgpu" };
+                of(bound, key, (426, 284), Some(name("1g.10gb")))
             });
-            rejections.collect()
+            whole.chain(slices).collect()
         }
         Some(Rejection::TooMuch { .. }) => {
             let all = chain(after_mismatch).into_iter();
@@ -183,7 +190,7 @@ fn after_mismatch(last: Option<&HostMismatch>) -> Vec<HostMismatch> {
                 .map(HostMismatch::Closed)
                 .into()
         }
-        Some(HostMismatch::Closed(_)) => [None, Some(shortage("gpu"))]
+        Some(HostMismatch::Closed(_)) => [None, Some(shortage("gpu")), Some(shortage_of_slices())]
             .map(HostMismatch::TooSmall)
             .into(),
         Some(HostMismatch::TooSmall(_)) => Vec::new(),

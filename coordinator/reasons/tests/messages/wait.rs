@@ -58,6 +58,17 @@ pub(crate) fn shortage(key: &str) -> Shortage {
         asked: 4,
         has: 2,
         by_default: None,
+        profile: None,
+    }
+}
+
+/// A host with fewer slices than a step asks for.
+pub(crate) fn shortage_of_slices() -> Shortage {
+    Shortage {
+        asked: 426,
+        has: 284,
+        profile: Some(name("1g.10gb")),
+        ..shortage("mgpu")
     }
 }
 
@@ -168,6 +179,7 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
                 wait(demand(1, &[]), Some(shortage("step_run")), None, None),
                 wait(demand(1, &[]), Some(by_default("mcpu")), None, None),
                 wait(demand(1, &[]), Some(shortage("gpu")), Some(unfit(1)), None),
+                wait(demand(1, &[]), Some(shortage_of_slices()), None, None),
                 wait(
                     demand(2, &["h100", "a100"]),
                     Some(shortage("gpu")),

@@ -94,16 +94,10 @@ pub struct Run {
 fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
     let asked = spec.platform.as_deref().map(platform::parse_platforms);
     let asked = asked.and_then(Result::ok).unwrap_or_default();
-    let Some(mig) = &spec.resources.mig else {
-        return asked;
-    };
-    let with_slices = asked.into_iter().flat_map(|name| {
-        let profile = mig.profile.as_str();
-        let is_whole = !name.as_str().ends_with(profile);
-        let slices = is_whole.then(|| platform::of_slice(&name, profile));
-        [Some(name), slices].into_iter().flatten()
-    });
-    with_slices.collect()
+    match &spec.resources.mig {
+        None => asked,
+        Some(mig) => platform::of_slices_too(asked, mig.profile.as_str()),
+    }
 }
 
 /// The demand on a pool of `hosts` hosts that take `each`.

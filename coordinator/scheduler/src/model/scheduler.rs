@@ -9,7 +9,6 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::{AttemptId, LevelName, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::time::Time;
@@ -63,12 +62,6 @@ impl Scheduler {
         host.into_iter()
             .flat_map(|host| host.runs.iter().cloned())
             .collect()
-    }
-
-    /// Number of GPUs of a host that has no slices.
-    pub fn gpus_of(&self, node: &NodeName) -> u64 {
-        self.host(node)
-            .map_or(0, |host| host.capacity.mgpu() / MGPU_A_GPU)
     }
 
     /// All runs that hold resources, by attempt.

@@ -8,7 +8,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{NodeName, PlatformName, StepId};
 use sluice_common::pool::HostPlacement;
 
-use crate::model::host::Host;
+use crate::model::host::{HardwareFilter, Host};
 use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
@@ -142,7 +142,7 @@ impl<'a> RequestInPool<'a> {
         let offers = fitting.map(|(node, host, free)| {
             let rank = PlacementRank {
                 is_avoided: self.request.avoided_hosts.contains(node),
-                gpus_that_lose: self.gpus_that_lose(host, free),
+                gpus_that_lose: self.gpus_that_lose((node, host), free, reservations),
                 room: match self.spreads() {
                     true => HostRank::Spread(Reverse((free.mgpu(), free.mcpu()))),
                     false => HostRank::Pack(demand_profile.fragmentation_change(each, free)),
@@ -178,11 +178,21 @@ impl<'a> RequestInPool<'a> {
         borrowed.next().is_some()
     }
 
-    /// Number of free GPUs of a host that lose what they carry to the request; `None` if it borrows nothing there.
-    fn gpus_that_lose(&self, host: &Host, free: HostResources) -> Option<u64> {
+    /// Thousandths of free GPUs of a host that lose what they carry to the request, those that it does not ask for
+    /// included; `None` if it borrows nothing there.
+    fn gpus_that_lose(
+        &self,
+        (node, host): (&NodeName, &Host),
+        free: HostResources,
+        reservations: &Reservations,
+    ) -> Option<u64> {
         let each = self.request.each;
         let borrowed = self.pool.borrowed_from_gpus(host, each);
-        (borrowed != HostResources::default()).then(|| host.gpus_that_lose(free, each))
+        (borrowed != HostResources::default()).then(|| {
+            let reserved = reservations.unavailable_on(node, host, HardwareFilter::ANY);
+            let gpus = host.free().less(reserved).mgpu();
+            host.gpus_that_lose(free.with_mgpu(gpus), each)
+        })
     }
 
     /// Whether enough schedulable hosts are large enough, however full they are.
@@ -201,9 +211,8 @@ impl<'a> RequestInPool<'a> {
             let host = self.pool.hosts().get(node).filter(|host| host.schedulable);
             let host = host.filter(|_| self.may_run_on(node));
             let fits = host.is_some_and(|host| {
-                let free = host.free_for(self.filter, HostResources::default());
-                let reservations = reservations.unavailable_on(node, host, self.filter);
-                free.less(reservations).cover(self.request.each)
+                let left = self.left_on((node, host), HostResources::default(), reservations);
+                left.cover(self.request.each)
             });
             fits && self.own_gpus_taken(node, reservations, |_| false) == 0
         };

@@ -7,7 +7,7 @@ use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 
 use crate::model::account::Account;
-use crate::model::host::{HardwareFilter, HostIndex};
+use crate::model::host::{HardwareFilter, Host, HostIndex};
 use crate::model::pool::Pool;
 use crate::model::pool::host_set::Domain;
 use crate::model::queue_order::{self, QueueRank};
@@ -236,6 +236,22 @@ impl<'a> RequestInPool<'a> {
         match self.domain {
             None => self.pool.host_index(self.filter),
             Some(domain) => self.pool.host_index_of(domain, self.filter),
+        }
+    }
+
+    /// Resources of a host that the request may take if `freed` were released. On a host with several kinds of GPUs, those
+    /// of a resumption are not counted: that its own ones are free is checked one by one.
+    pub(crate) fn left_on(
+        &self,
+        (node, host): (&NodeName, &Host),
+        freed: HostResources,
+        reservations: &Reservations,
+    ) -> HostResources {
+        let reserved = reservations.unavailable_on(node, host, self.filter);
+        let left = host.free_for(self.filter, freed).less(reserved);
+        match self.request.resumes.is_some() && host.is_mixed() {
+            true => left.with_mgpu(self.request.each.mgpu()),
+            false => left,
         }
     }
 

@@ -191,17 +191,14 @@ impl<'a, 'r> WhatIf<'a, 'r> {
 
     /// Whether the request would fit on a host if `more` became free there, as far as the host is concerned.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostResources) -> bool {
-        let RequestInPool {
-            pool,
-            request,
-            filter,
-            ..
-        } = self.in_pool;
+        let RequestInPool { pool, request, .. } = self.in_pool;
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         pool.hosts().get(node).is_some_and(|host| {
-            let free = host.free_for(filter, freed.plus(more));
-            free.less(self.reservations.unavailable_on(node, host, filter))
-                .cover(request.each)
+            let freed = freed.plus(more);
+            let left = self
+                .in_pool
+                .left_on((node, host), freed, &self.reservations);
+            left.cover(request.each)
         })
     }
 
@@ -270,21 +267,16 @@ impl<'a, 'r> WhatIf<'a, 'r> {
 
     /// Missing resources by number, whichever GPUs are free.
     pub(crate) fn missing_count_on(&self, node: &NodeName) -> HostResources {
-        let RequestInPool {
-            pool,
-            request,
-            filter,
-            ..
-        } = self.in_pool;
+        let RequestInPool { pool, request, .. } = self.in_pool;
         let Some(host) = pool.hosts().get(node) else {
             return request.each;
         };
-        let freed = self.freed_on.get(node).copied().unwrap_or_default();
         // If a host shrank under its runs, not all that they release is usable.
-        let free = host.free_for(filter, freed);
-        request
-            .each
-            .less(free.less(self.reservations.unavailable_on(node, host, filter)))
+        let freed = self.freed_on.get(node).copied().unwrap_or_default();
+        let left = self
+            .in_pool
+            .left_on((node, host), freed, &self.reservations);
+        request.each.less(left)
     }
 
     pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {

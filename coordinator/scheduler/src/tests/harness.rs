@@ -11,7 +11,7 @@ use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{
     AttemptId, LevelName, NodeName, PlatformName, PoolName, StepId, Subject, UserName,
 };
-use sluice_common::mig::GpuClass;
+use sluice_common::mig::{GpuClass, MigProfile};
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::priority_preemption::PriorityPreemption;
@@ -19,14 +19,14 @@ use sluice_common::time::{Span, Time};
 use sluice_common::topology::DomainRequest;
 
 use super::judge::{
-    FreezePhase, GPU, Judge, JudgedAmounts, JudgedHost, JudgedPolicy, JudgedPool, JudgedRequest,
-    JudgedRun, KEYS, RuleViolation, STEP_RUN, scale,
+    FreezePhase, GPU, Judge, JudgedAmounts, JudgedClass, JudgedHost, JudgedPolicy, JudgedPool,
+    JudgedRequest, JudgedRun, KEYS, RuleViolation, STEP_RUN, counted, counted_table, with_gpus,
 };
 use crate::HostResources;
 use crate::remedy::dry_run::DryRun;
 use crate::{
-    Change, Decision, FairUses, Hardware, HostInventory, PlatformSet, PoolTerms, Request, Run,
-    Scheduler, demand,
+    Change, Decision, FairUses, GpuKind, Hardware, HostInventory, PlatformSet, PoolTerms, Request,
+    Run, Scheduler, demand,
 };
 
 /// A half-life in which nothing decays, so that sums are exact.
@@ -53,17 +53,18 @@ pub(super) struct SchedulerHarness {
     pub(super) history: String,
 }
 
-/// A table with the given amounts.
-pub(super) fn table(amounts: &[(usize, u64)]) -> ResourceTable {
+/// A table with the given amounts of the judge.
+fn table(amounts: &BTreeMap<usize, u64>) -> ResourceTable {
     let amounts = amounts.iter();
     amounts
-        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), n * scale(*key)))
+        .map(|(key, n)| (ResourceKey::new(KEYS[*key]).unwrap(), *n))
         .collect()
 }
 
+/// The amounts that pools know. GPUs by class are in the class of a request or the hardware of a host.
 fn amounts(units: JudgedAmounts) -> Amounts {
-    let amounts = units.into_iter().enumerate().filter(|(_, n)| *n > 0);
-    let amounts: Vec<_> = amounts.collect();
+    let amounts = units.into_iter().enumerate().take(KEYS.len());
+    let amounts = amounts.filter(|(_, n)| *n > 0).collect();
     table(&amounts).into_iter().collect()
 }
 
@@ -90,6 +91,8 @@ pub(super) struct PoolRules {
 pub(super) struct Submission {
     pub(super) subject: Subject,
     pub(super) each: JudgedAmounts,
+    /// Class of the GPUs in `each`.
+    pub(super) class: JudgedClass,
     pub(super) nodes: u32,
     pub(super) user: Option<usize>,
     pub(super) priority: i64,
@@ -127,7 +130,7 @@ impl SchedulerHarness {
         rules: PoolRules,
     ) {
         let judged = self.judge.pools.entry(pool.clone()).or_default();
-        judged.declared = declared.iter().copied().collect();
+        judged.declared = counted_table(declared);
         judged.min_runtime = min_runtime;
         judged.open_gpu_hosts = rules.open_gpu_hosts;
         judged.no_priority_preemption = rules.no_priority_preemption;
@@ -148,13 +151,13 @@ impl SchedulerHarness {
         reserved: &[(usize, u64)],
         limit: &[(usize, u64)],
     ) {
-        let weight = weight_of(subject);
-        let policy = PolicySpec {
+        let judged = JudgedPolicy {
             priority,
-            reserved: table(reserved),
-            limit: table(limit),
-            weight: NonZeroU32::new(weight),
+            weight: weight_of(subject),
+            reserved: counted_table(reserved),
+            limit: counted_table(limit),
         };
+        let policy = policy(&judged);
         let vetted = self
             .scheduler
             .pool(pool)
@@ -164,12 +167,6 @@ impl SchedulerHarness {
             return;
         }
         self.scheduler.put_policy(pool, subject, policy);
-        let judged = JudgedPolicy {
-            priority,
-            weight,
-            reserved: reserved.iter().copied().collect(),
-            limit: limit.iter().copied().collect(),
-        };
         let pool = self.judge.pools.get_mut(pool).unwrap();
         pool.policies.insert(subject.clone(), judged);
         self.judge.disturb();
@@ -206,42 +203,54 @@ impl SchedulerHarness {
             0 => PlatformSet::from([platform::cpu()]),
             _ => platforms.clone(),
         };
-        let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
-        let rack = self.judge.hosts.get(node).and_then(|host| host.rack);
-        let size = HostInventory {
-            domain_path: domain_path(rack),
-            ..HostInventory::healthy(host_units(has), hardware)
-        };
-        self.scheduler.put_host(node, pool, size, open);
-        let pool = pool.clone();
         let host = JudgedHost {
-            rack,
-            pool,
-            has,
+            rack: self.judge.hosts.get(node).and_then(|host| host.rack),
+            pool: pool.clone(),
+            has: counted(has, JudgedClass::Whole),
             schedulable: open,
             platforms,
+            cut: 0,
         };
+        self.put_judged_host(node, host);
+    }
+
+    fn put_judged_host(&mut self, node: &NodeName, host: JudgedHost) {
+        self.scheduler
+            .put_host(node, &host.pool, inventory(node, &host), host.schedulable);
         self.judge.hosts.insert(node.clone(), host);
         self.judge.disturb();
     }
 
     /// Moves a host into a rack, or out of all.
     pub(super) fn put_in_rack(&mut self, node: &NodeName, rack: Option<usize>) {
-        let host = self.judge.hosts.get_mut(node).unwrap();
-        host.rack = rack;
-        let open = host.schedulable;
-        self.open(node, open);
+        let host = JudgedHost {
+            rack,
+            ..self.judge.hosts[node].clone()
+        };
+        self.put_judged_host(node, host);
+    }
+
+    /// Cuts whole GPUs of a host into slices, the given number of each class.
+    pub(super) fn cut_gpus(&mut self, node: &NodeName, cut: u64, slices: &[(JudgedClass, u64)]) {
+        let mut host = self.judge.hosts[node].clone();
+        let mut gpus = Vec::from([(JudgedClass::Whole, host.has[GPU] / 1000 - cut)]);
+        gpus.extend_from_slice(slices);
+        host.has[GPU] = 0;
+        for (class, n) in gpus {
+            host.has[class.key()] = n * class.thousandths();
+            host.has[GPU] += host.has[class.key()];
+        }
+        host.cut = cut;
+        self.put_judged_host(node, host);
     }
 
     /// Sets whether a host takes new work.
     pub(super) fn open(&mut self, node: &NodeName, open: bool) {
-        let JudgedHost {
-            pool,
-            has,
-            platforms,
-            ..
-        } = self.judge.hosts[node].clone();
-        self.put_host_of(node, &pool, has, open, &platforms);
+        let host = JudgedHost {
+            schedulable: open,
+            ..self.judge.hosts[node].clone()
+        };
+        self.put_judged_host(node, host);
     }
 
     /// Loses a host with all its runs; they wait again.
@@ -255,10 +264,18 @@ impl SchedulerHarness {
     /// Submits a step; `None` if it could never be granted.
     pub(super) fn submit(&mut self, submission: &Submission) -> Option<StepId> {
         self.submitted += 1;
-        let each = {
-            let mut each = submission.each;
-            each[STEP_RUN] = 1;
-            each
+        let class = submission.class;
+        let mut each = counted(submission.each, class);
+        each[STEP_RUN] = 1;
+        // "With `mig`, a model means its slices too."
+        let of_model = |model: &PlatformName| {
+            let mut names = Vec::from([model.clone()]);
+            names.extend(
+                class
+                    .profile()
+                    .map(|profile| platform::of_slice(model, profile)),
+            );
+            names
         };
         let ask = JudgedRequest {
             step: StepId::new(format!("r{}", self.submitted)).unwrap(),
@@ -268,11 +285,12 @@ impl SchedulerHarness {
             preemptible: submission.preemptible,
             nodes: u64::from(submission.nodes),
             each,
+            class,
             pool: submission.pool.clone(),
             suspends: submission.suspends,
             frozen_run: None,
             user: submission.user,
-            platforms: submission.platforms.clone(),
+            platforms: submission.platforms.iter().flat_map(of_model).collect(),
             one_rack: submission.one_rack,
             time_limit: submission.time_limit,
             evictions: Vec::new(),
@@ -392,25 +410,23 @@ impl SchedulerHarness {
         for change in changes {
             match change {
                 Change::FreeOnHost { node, key: k, more } => {
-                    hosts.get_mut(node).unwrap().has[key(k)] += more / scale(key(k));
+                    let host = hosts.get_mut(node).unwrap();
+                    host.has[key(k)] += more;
+                    host.has = with_gpus(host.has, JudgedClass::Whole, host.has[GPU]);
                 }
                 Change::FreeInPool { key: k, more } => {
-                    *judged.declared.get_mut(&key(k.as_str())).unwrap() +=
-                        more / scale(key(k.as_str()));
+                    *judged.declared.get_mut(&key(k.as_str())).unwrap() += more;
                 }
                 Change::MakeSchedulable { node } => hosts.get_mut(node).unwrap().schedulable = true,
                 Change::RaiseLimit { key: k, to } => {
-                    policy
-                        .limit
-                        .insert(key(k.as_str()), to / scale(key(k.as_str())));
+                    policy.limit.insert(key(k.as_str()), *to);
                 }
                 Change::RaiseReserved { key: k, to } => {
-                    policy
-                        .reserved
-                        .insert(key(k.as_str()), to / scale(key(k.as_str())));
+                    policy.reserved.insert(key(k.as_str()), *to);
                 }
                 Change::ReduceRequest { key: k, to } => {
-                    ask.each[key(k.as_str())] = to / scale(key(k.as_str()));
+                    ask.each[key(k.as_str())] = *to;
+                    ask.each = with_gpus(ask.each, ask.class, ask.each[GPU]);
                 }
                 Change::MakePreemptible => ask.preemptible = true,
             }
@@ -546,7 +562,7 @@ impl SchedulerHarness {
             start_time: self.judge.now,
             stopping: false,
             backfill,
-            gpus: self.name_gpus(hosts, self.judge.waiting[step].each[GPU]),
+            gpus: self.name_gpus(hosts, &self.judge.waiting[step]),
             freeze_phase: FreezePhase::No,
         };
         self.judge.judge_gpus(&id, &run)?;
@@ -556,11 +572,14 @@ impl SchedulerHarness {
         Ok(())
     }
 
-    /// GPU names of a run, from host and number.
-    fn name_gpus(&self, hosts: &[NodeName], each: u64) -> BTreeMap<NodeName, BTreeSet<String>> {
+    /// GPU names of a run, from host, class and number.
+    fn name_gpus(
+        &self,
+        hosts: &[NodeName],
+        ask: &JudgedRequest,
+    ) -> BTreeMap<NodeName, BTreeSet<String>> {
         let named = hosts.iter().map(|node| {
-            let has = self.judge.hosts[node].has[GPU];
-            let free = (0..has).map(|n| format!("{node}-{n}"));
+            let free = gpus_of(node, &self.judge.hosts[node], ask.class);
             let held = self
                 .judge
                 .runs
@@ -573,7 +592,8 @@ impl SchedulerHarness {
                 .collect();
             let free: Vec<String> = free.filter(|name| !held.contains(name)).collect();
             let free = free.iter().map(|name| (name, name.clone()));
-            let wanted = usize::try_from(each).unwrap();
+            let wanted = ask.each[GPU] / ask.class.thousandths();
+            let wanted = usize::try_from(wanted).unwrap();
             let chosen = self.scheduler.gpus_by_wait(node, free).concat();
             let chosen = chosen.into_iter().take(wanted);
             (node.clone(), chosen.collect())
@@ -588,26 +608,11 @@ impl SchedulerHarness {
         for (name, pool) in &self.judge.pools {
             scheduler.put_pool(name, terms(pool));
             for (subject, policy) in &pool.policies {
-                let table = |amounts: &alloc::collections::BTreeMap<usize, u64>| {
-                    let amounts: Vec<_> = amounts.iter().map(|(key, n)| (*key, *n)).collect();
-                    table(&amounts)
-                };
-                let policy = PolicySpec {
-                    priority: policy.priority,
-                    reserved: table(&policy.reserved),
-                    limit: table(&policy.limit),
-                    weight: NonZeroU32::new(policy.weight),
-                };
-                scheduler.put_policy(name, subject, policy);
+                scheduler.put_policy(name, subject, self::policy(policy));
             }
         }
         for (node, host) in &self.judge.hosts {
-            let hardware = Hardware::uniform(host.platforms.clone(), host.has[GPU]);
-            let size = HostInventory {
-                domain_path: domain_path(host.rack),
-                ..HostInventory::healthy(host_units(host.has), hardware)
-            };
-            scheduler.put_host(node, &host.pool, size, host.schedulable);
+            scheduler.put_host(node, &host.pool, inventory(node, host), host.schedulable);
         }
         let fresh = self
             .judge
@@ -658,10 +663,55 @@ fn priority_preemption(pool: &JudgedPool) -> PriorityPreemption {
     }
 }
 
+fn policy(policy: &JudgedPolicy) -> PolicySpec {
+    PolicySpec {
+        priority: policy.priority,
+        reserved: table(&policy.reserved),
+        limit: table(&policy.limit),
+        weight: NonZeroU32::new(policy.weight),
+    }
+}
+
+/// Names of the GPUs of a class on a host.
+fn gpus_of(
+    node: &NodeName,
+    host: &JudgedHost,
+    class: JudgedClass,
+) -> impl Iterator<Item = String> + use<> {
+    let node = node.clone();
+    let number = host.has[class.key()] / class.thousandths();
+    (0..number).map(move |n| class.gpu(&node, n))
+}
+
+fn gpu_class(class: JudgedClass) -> GpuClass {
+    let profile = class.profile().map(MigProfile::detected);
+    profile.map_or(GpuClass::Whole, GpuClass::Slice)
+}
+
+fn inventory(node: &NodeName, host: &JudgedHost) -> HostInventory {
+    let whole = host.has[JudgedClass::Whole.key()] / 1000;
+    let hardware = match host.cut {
+        0 => Hardware::uniform(host.platforms.clone(), whole),
+        cut => {
+            let gpus = JudgedClass::ALL.into_iter().flat_map(|class| {
+                let kind = GpuKind {
+                    class: gpu_class(class),
+                    platforms: class.platforms(&host.platforms),
+                };
+                gpus_of(node, host, class).map(move |gpu| (gpu, kind.clone()))
+            });
+            Hardware::from_gpus(gpus, whole + cut)
+        }
+    };
+    HostInventory {
+        domain_path: domain_path(host.rack),
+        ..HostInventory::healthy(host_units(host.has), hardware)
+    }
+}
+
 fn terms(pool: &JudgedPool) -> PoolTerms {
-    let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
     PoolTerms {
-        declared: table(&declared),
+        declared: table(&pool.declared),
         min_runtime: Span::from_millis(pool.min_runtime),
         open_gpu_hosts: pool.open_gpu_hosts,
         priority_preemption: priority_preemption(pool),
@@ -689,7 +739,7 @@ fn request(ask: &JudgedRequest) -> Request {
         preemptible: ask.preemptible,
         hosts,
         each: HostResources::from_amounts(&each),
-        class: GpuClass::Whole,
+        class: gpu_class(ask.class),
         demand: demand(&each, hosts),
         pool: ask.pool.clone(),
         suspends: ask.suspends,

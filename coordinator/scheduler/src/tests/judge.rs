@@ -30,7 +30,10 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 
 use crate::{Decision, PlatformSet};
 
-pub(super) use amounts::{GPU, JudgedAmounts, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, scale};
+pub(super) use amounts::{
+    GPU, GPU_PARTS, JudgedAmounts, JudgedClass, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, counted,
+    counted_table, with_gpus,
+};
 pub(super) use frozen::{FreezePhase, FrozenRun};
 
 /// A broken rule.
@@ -65,6 +68,8 @@ pub(super) struct JudgedRequest {
     pub(super) preemptible: bool,
     pub(super) nodes: u64,
     pub(super) each: JudgedAmounts,
+    /// Class of its GPUs.
+    pub(super) class: JudgedClass,
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
     /// The frozen run that it waits to resume.
@@ -123,10 +128,12 @@ pub(super) struct JudgedHost {
     pub(super) pool: PoolName,
     pub(super) has: JudgedAmounts,
     pub(super) schedulable: bool,
-    /// All platforms of its GPUs.
+    /// Platforms of its whole GPUs, or of the host if it has no GPU.
     pub(super) platforms: PlatformSet,
     /// Number of its rack, if it is in one.
     pub(super) rack: Option<usize>,
+    /// Number of its GPUs that are cut into its slices.
+    pub(super) cut: u64,
 }
 
 #[derive(Clone, Debug)]

@@ -10,7 +10,8 @@ use sluice_common::id::{NodeName, PlatformName, PoolName, Subject};
 
 use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{
-    FreezePhase, GPU, JudgedAmounts, LIC, MCPU, MEM, RuleViolation, SLOTS, STEP_RUN,
+    FreezePhase, GPU, GPU_PARTS, JudgedAmounts, JudgedClass, LIC, MCPU, MEM, RuleViolation, SLOTS,
+    STEP_RUN,
 };
 
 /// Amounts by key.
@@ -41,7 +42,19 @@ struct Scenario {
     racks: Vec<Option<usize>>,
     /// Whether each submission must run within one rack.
     one_rack: Vec<Option<bool>>,
+    /// Number of GPUs of each host that are cut, and into which of [`CUTS`]; empty in a scenario without slices.
+    cuts: Vec<(u64, usize)>,
+    /// Class of the GPUs of each submission; empty if all are whole.
+    classes: Vec<JudgedClass>,
 }
+
+/// Slices of one GPU.
+const CUTS: [&[(JudgedClass, u64)]; 4] = [
+    &[(JudgedClass::Profile3g, 2)],
+    &[(JudgedClass::Profile1g, 3)],
+    &[(JudgedClass::Profile3g, 1), (JudgedClass::Profile1g, 1)],
+    &[(JudgedClass::Profile3g, 1), (JudgedClass::Profile1g, 3)],
+];
 
 /// Platform lists, by the numbers of [`platform`].
 const REQUESTED_PLATFORMS: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
@@ -297,6 +310,8 @@ fn scenario_of_one_platform() -> impl Strategy<Value = Scenario> {
             time_limits: Vec::new(),
             racks: Vec::new(),
             one_rack: Vec::new(),
+            cuts: Vec::new(),
+            classes: Vec::new(),
         })
 }
 
@@ -365,6 +380,8 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = Scenario> {
             time_limits: Vec::new(),
             racks: Vec::new(),
             one_rack: Vec::new(),
+            cuts: Vec::new(),
+            classes: Vec::new(),
         })
 }
 
@@ -378,6 +395,41 @@ fn scenario_that_counts_memory() -> impl Strategy<Value = Scenario> {
             if let (Some((_, reserved, limit)), Some((share, above))) = (binding, share) {
                 reserved.push((MEM, share));
                 limit.extend(above.map(|above| (MEM, share + above)));
+            }
+        }
+        scenario
+    })
+}
+
+/// The same scenarios, some of them with slices: GPUs of hosts that are cut, requests for slices, and shares and limits
+/// with parts of a GPU.
+fn sometimes_cut(scenario: impl Strategy<Value = Scenario>) -> impl Strategy<Value = Scenario> {
+    let class = prop_oneof![
+        2 => Just(JudgedClass::Whole),
+        1 => Just(JudgedClass::Profile3g),
+        1 => Just(JudgedClass::Profile1g),
+    ];
+    let parts = prop_oneof![2 => Just(0u64), 3 => prop::sample::select([142u64, 284, 428, 500, 856].as_slice())];
+    let slices = (
+        prop::collection::vec((0u64..4, 0..CUTS.len()), 4),
+        prop::collection::vec(class, 40),
+        prop::collection::vec(parts, 80),
+    );
+    // Drawn last, so that older seeds still make the same scenarios if these have no slices.
+    (scenario, prop::option::weighted(0.25, slices)).prop_map(|(mut scenario, slices)| {
+        if let Some((cuts, classes, parts)) = slices {
+            (scenario.cuts, scenario.classes) = (cuts, classes);
+            let first = scenario.bindings.iter_mut().flatten();
+            let later = scenario.events.iter_mut().filter_map(|event| {
+                let ScenarioEvent::PutPolicy(_, _, terms) = event else {
+                    return None;
+                };
+                Some(terms)
+            });
+            for ((_, reserved, limit), parts) in first.chain(later).zip(parts) {
+                reserved.push((GPU_PARTS, parts));
+                let is_limited = limit.iter().any(|(key, _)| *key == GPU);
+                limit.extend(is_limited.then_some((GPU_PARTS, parts)));
             }
         }
         scenario
@@ -413,8 +465,14 @@ fn set_up(scenario: &Scenario) -> SchedulerHarness {
             true,
             &kind,
         );
-        let rack = scenario.racks.get(n).copied().flatten();
-        harness.put_in_rack(&node(n, scenario), rack);
+        if let Some((cut, into)) = scenario.cuts.get(n) {
+            let cut = (*cut).min(has[GPU]);
+            let slices = CUTS[*into].iter().map(|(class, n)| (*class, n * cut));
+            harness.cut_gpus(&node(n, scenario), cut, &slices.collect::<Vec<_>>());
+        }
+        if let Some(rack) = scenario.racks.get(n) {
+            harness.put_in_rack(&node(n, scenario), *rack);
+        }
     }
     for (n, binding) in scenario.bindings.iter().enumerate() {
         let own_pool = n / SUBJECTS;
@@ -458,6 +516,7 @@ fn play(
             let submission = Submission {
                 subject: self::subject(*subject),
                 each: *each,
+                class: scenario.classes.get(at % 40).copied().unwrap_or_default(),
                 nodes: *nodes,
                 user: Some(scenario.users[at % 40]).filter(|_| scenario.rules.fair_users),
                 priority: *priority,
@@ -586,7 +645,7 @@ proptest! {
     #![proptest_config(config())]
     /// Every decision is lawful, the final state holds, and the same scenario leads to the same decisions.
     #[test]
-    fn every_decision_is_lawful(scenario in scenario()) {
+    fn every_decision_is_lawful(scenario in sometimes_cut(scenario())) {
         let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
         prop_assert_eq!(&history, &run(&scenario));
@@ -594,7 +653,7 @@ proptest! {
 
     /// The same with many frozen runs.
     #[test]
-    fn every_decision_is_lawful_where_many_are_frozen(scenario in tight_scenario()) {
+    fn every_decision_is_lawful_where_many_are_frozen(scenario in sometimes_cut(tight_scenario())) {
         let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
         prop_assert_eq!(&history, &run(&scenario));
@@ -602,7 +661,7 @@ proptest! {
 
     /// The same with memory reserved and limited.
     #[test]
-    fn every_decision_is_lawful_where_memory_counts(scenario in scenario_that_counts_memory()) {
+    fn every_decision_is_lawful_where_memory_counts(scenario in sometimes_cut(scenario_that_counts_memory())) {
         let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
         prop_assert_eq!(&history, &run(&scenario));
@@ -610,7 +669,7 @@ proptest! {
 
     /// The same with a budget for what priority loses.
     #[test]
-    fn every_decision_is_lawful_where_priority_has_a_budget(scenario in scenario_of_priorities()) {
+    fn every_decision_is_lawful_where_priority_has_a_budget(scenario in sometimes_cut(scenario_of_priorities())) {
         let history = run(&scenario);
         prop_assert!(history.is_ok(), "{}", history.unwrap_err());
         prop_assert_eq!(&history, &run(&scenario));

@@ -9,7 +9,7 @@ use sluice_common::id::{NodeName, PoolName, Subject};
 
 use super::check::{check, check_settled};
 use super::harness::{PoolRules, SchedulerHarness, Submission};
-use super::judge::{GPU, JudgedAmounts, LIC, MCPU};
+use super::judge::{GPU, JudgedAmounts, JudgedClass, LIC, MCPU};
 
 #[derive(Clone, Debug)]
 pub(super) struct RandomScenario {
@@ -130,6 +130,7 @@ pub(super) fn play(
             let _ = harness.submit(&Submission {
                 subject: self::subject(*subject),
                 each,
+                class: JudgedClass::Whole,
                 nodes: *nodes,
                 user: None,
                 priority: *priority,

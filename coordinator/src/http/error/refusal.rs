@@ -88,10 +88,10 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             pool,
             platform,
             nearest,
+            ..
         } => {
-            let pool = text(pool.as_str());
             let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
-            detail.push(("pool", pool));
+            detail.push(("pool", text(pool.as_str())));
             let platform = platform.as_ref().map(|it| ("platform", text(it.as_str())));
             detail.extend(platform);
             detail

@@ -68,6 +68,7 @@ fn hosts(case: &Case) -> Vec<NodePut> {
                 name: pool.name.as_str().parse().unwrap(),
                 pool: pool.name.clone(),
                 gpus: of("mgpu").unwrap_or(0) / 1000,
+                mig: BTreeMap::new(),
                 gpu_model: None,
                 mcpu: of("mcpu"),
                 memory_mb: of("memory_mb"),
@@ -398,7 +399,7 @@ impl Drop for LiveCase {
 /// Returns a host as a document for `dev`.
 fn document(host: &NodePut) -> String {
     let mut document = json!({
-        "kind": "host", "name": host.name, "pool": host.pool, "gpus": host.gpus, "labels": host.labels,
+        "kind": "host", "name": host.name, "pool": host.pool, "gpus": host.gpus, "mig": host.mig, "labels": host.labels,
         "gpu_model": host.gpu_model.as_deref().unwrap_or("H100"),
     });
     let bounded = [
@@ -416,7 +417,7 @@ fn document(host: &NodePut) -> String {
 
 /// Returns the resources of a request, in the fields of the API.
 fn resources(submit: &SubmitEvent) -> Value {
-    let mut settings = json!({ "preemptible": submit.preemptible });
+    let mut settings = json!({ "preemptible": submit.preemptible, "mig": submit.mig });
     let mut custom = BTreeMap::new();
     for (key, amount) in &submit.resources {
         match key.as_str() {

@@ -1,9 +1,11 @@
 //! Plays a scenario on a simulated cluster and notes what happens.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, STORAGE_MB};
+use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, ResourceKey, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
+use sluice_common::mig::{GpuClass, MigRequest};
 use sluice_common::platform;
 use sluice_common::pool::{FairShare, PolicySpec, ResourceTable};
 use sluice_common::time::{Span, Time};
@@ -167,6 +169,7 @@ impl ScenarioRun {
     fn put_node(&mut self, node: &NodePut, topology: &TopologySpec) -> Result<(), Impossible> {
         let size = HostSize {
             gpus: node.gpus,
+            mig: node.mig.clone(),
             mcpu: node.mcpu,
             memory_mb: node.memory_mb,
             storage_mb: node.storage_mb,
@@ -205,21 +208,27 @@ impl ScenarioRun {
     }
 
     fn submit(&mut self, submit: &SubmitEvent) -> Result<(), Impossible> {
-        impossible::amounts(&submit.resources)?;
+        let (resources, gpu_class) = with_slices(submit)?;
+        impossible::amounts(&resources)?;
         impossible::gang(submit.nodes)?;
         let platforms = submit.platform.as_deref().map(platform::parse_platforms);
         let platforms = platforms.transpose().map_err(Impossible::BadName)?;
+        let platforms = platforms.unwrap_or_default();
         let job = Job {
             step: submit.request.clone(),
             subject: submit.subject.clone(),
             user: submit.user.clone(),
-            resources: submit.resources.clone().into_iter().collect(),
+            resources: resources.into_iter().collect(),
             nodes: submit.nodes,
             within: within(submit),
             priority: submit.priority,
             preemptible: submit.preemptible,
             pool: submit.pool.clone(),
-            platforms: platforms.unwrap_or_default(),
+            platforms: match &gpu_class {
+                GpuClass::Whole => platforms,
+                GpuClass::Slice(profile) => platform::of_slices_too(platforms, profile.as_str()),
+            },
+            gpu_class,
             retries: submit.retries,
             free_preemptions: submit.free_preemptions,
             on_preempt: submit.on_preempt,
@@ -264,6 +273,19 @@ impl ScenarioRun {
     }
 }
 
+/// The amounts that a request asks for, and the class of its GPUs.
+fn with_slices(submit: &SubmitEvent) -> Result<(ResourceTable, GpuClass), Impossible> {
+    let mut resources = submit.resources.clone();
+    let Some(MigRequest { profile, count }) = &submit.mig else {
+        return Ok((resources, GpuClass::Whole));
+    };
+    let key = ResourceKey::new(MGPU).expect("a constant key is well-formed");
+    match resources.insert(key, profile.mgpu().saturating_mul(*count)) {
+        None | Some(0) => Ok((resources, GpuClass::Slice(profile.clone()))),
+        Some(_) => Err(Impossible::TwoClasses(submit.request.clone())),
+    }
+}
+
 /// The name of a pool's only host in a scenario without nodes: that of the pool.
 fn host_of(pool: &PoolName) -> NodeName {
     NodeName::new(pool.as_str()).expect("names of pools and nodes follow one rule")
@@ -274,6 +296,7 @@ fn whole(declared: &ResourceTable) -> HostSize {
     let of = |key: &str| declared.get(key).copied();
     HostSize {
         gpus: of(MGPU).unwrap_or(0) / MGPU_A_GPU,
+        mig: BTreeMap::new(),
         mcpu: of(MCPU),
         memory_mb: of(MEMORY_MB),
         storage_mb: of(STORAGE_MB),

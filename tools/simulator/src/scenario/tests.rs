@@ -50,6 +50,12 @@ fn steps_are_packed_or_spread_as_the_pool_says() {
     assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
 }
 
+#[test]
+fn slices_are_granted_and_counted_by_their_profile() {
+    let text = include_str!("../../../../tests/scenarios/slices.json");
+    assert_all_are_decided_as_written(&serde_json::from_str::<Vec<Case>>(text).unwrap());
+}
+
 fn assert_all_are_decided_as_written(cases: &[Case]) {
     let wrong = cases.iter().map(|case| (&case.id, differs(case)));
     let wrong: Vec<String> = wrong
@@ -157,6 +163,11 @@ fn what_cannot_be_is_told_with_its_place() {
         (
             json!({"op": "submit", "request": "a", "subject": "s"}),
             "event 2: request `a` was submitted before",
+        ),
+        (
+            json!({"op": "submit", "request": "b", "subject": "s", "resources": {"gpu": 1},
+                   "mig": {"profile": "3g.40gb"}}),
+            "event 2: request `b` asks for whole GPUs and for slices",
         ),
         (
             json!({"op": "put_policy", "pool": "q", "subject": "s"}),

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
+use sluice_common::mig::GpuClass;
 use sluice_common::time::Time;
 
+use super::host::gpu_name;
 use super::tries::JobTries;
 use super::{Simulation, SimulationEvent, attempt};
 
@@ -33,18 +35,19 @@ impl Simulation {
         }
     }
 
-    /// Names GPUs of a simulated host by their numbers.
-    pub(super) fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
+    /// Names GPUs of a class of a simulated host by their numbers.
+    pub(super) fn name_gpus(&self, node: &NodeName, class: &GpuClass, wanted: u64) -> Vec<String> {
         if wanted == 0 {
             return Vec::new();
         }
-        let has = self.scheduler.gpus_of(node);
+        let host = self.hosts.get(node);
+        let has = host.map_or(0, |host| host.gpus_of(class));
         let runs = self.scheduler.runs_on(node);
         let runs = runs.iter().filter_map(|id| self.scheduler.run(id));
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
         // Enough GPUs are among the first of this number, however many the host has.
         let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
-        let names: Vec<String> = (0..looked_at).map(|n| n.to_string()).collect();
+        let names: Vec<String> = (0..looked_at).map(|n| gpu_name(class, n)).collect();
         let free = names.iter().filter(|name| !held.contains(name));
         let free = free.map(|name| (name, name.clone()));
         let mut chosen = self.scheduler.gpus_by_wait(node, free).concat();

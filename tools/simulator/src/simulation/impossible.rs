@@ -25,6 +25,9 @@ pub enum Impossible {
     /// A job of this name was submitted before.
     #[error("request `{0}` was submitted before: give each its own name")]
     Repeated(StepId),
+    /// A request asks for whole GPUs and for slices.
+    #[error("request `{0}` asks for whole GPUs and for slices: leave out `gpu` or `mig`")]
+    TwoClasses(StepId),
     /// An amount exceeds the maximum.
     #[error("{what}: {amount} is more than there can be: the maximum is {most}")]
     TooMuch {
@@ -46,7 +49,9 @@ pub(crate) fn amounts(table: &ResourceTable) -> Result<(), Impossible> {
 
 /// Checks the size of a host.
 pub(super) fn host(size: &HostSize) -> Result<(), Impossible> {
+    let slices = size.mig.values().copied().fold(0, u64::saturating_add);
     at_most("gpus", size.gpus, MAX_HOST_GPUS)?;
+    at_most("mig", slices, MAX_HOST_GPUS)?;
     [
         ("mcpu", size.mcpu),
         ("memory_mb", size.memory_mb),

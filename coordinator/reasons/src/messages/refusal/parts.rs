@@ -54,10 +54,18 @@ pub(super) fn of_platform(platform: Option<&PlatformName>) -> String {
     platform.map_or_else(String::new, |it| format!("platform `{it}` of "))
 }
 
-pub(super) fn instead(nearest: &Option<String>) -> String {
-    match nearest {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => String::from("apply it too, or remove it there"),
+pub(super) fn missing(is_deleted: bool) -> &'static str {
+    match is_deleted {
+        true => "cannot be deleted, because",
+        false => "is not there, and",
+    }
+}
+
+pub(super) fn instead(nearest: Option<&str>, is_deleted: bool) -> String {
+    match (nearest, is_deleted) {
+        (_, true) => String::from("remove it there first"),
+        (Some(near), false) => format!("did you mean `{near}`?"),
+        (None, false) => String::from("apply it too, or remove it there"),
     }
 }
 

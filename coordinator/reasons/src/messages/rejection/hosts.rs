@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use sluice_common::id::{LevelName, PlatformName, PoolName};
-use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 
+use crate::messages::slices::{available, counted, requested};
 use crate::messages::{quoted, with_source};
 use crate::rejection::{DomainShortage, ForbiddingHosts, HostMismatch, Shortage};
 
@@ -144,11 +144,6 @@ fn other_class(whole: u64, slices: &BTreeMap<String, u64>) -> String {
     )
 }
 
-fn counted(number: u64, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
-
 /// Names the platform with most hosts if there are several.
 fn too_few(pool: &PoolName, asked: u32, large: u64, of_one_platform: bool) -> String {
     let are = if large == 1 { "is" } else { "are" };
@@ -170,11 +165,13 @@ fn too_small(pool: &PoolName, closest: &Shortage) -> String {
         asked,
         has,
         by_default,
+        profile,
     } = closest;
+    let profile = profile.as_ref();
     format!(
         "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, has {}",
-        with_source(quantity(key, *asked), by_default.as_ref()),
-        figure(key, *has)
+        with_source(requested(key, *asked, profile), by_default.as_ref()),
+        available(key, *has, profile)
     )
 }
 

@@ -239,12 +239,13 @@ fn smallest_set<'a>(
     missing: u64,
     runs: &[Named<'a>],
 ) -> Option<Vec<Named<'a>>> {
-    let missing = usize::try_from(missing)
+    let mgpu = in_pool.request.class.mgpu();
+    let missing = usize::try_from(missing.div_ceil(mgpu))
         .ok()
         .filter(|n| (1..=EXACT_GPUS).contains(n))?;
     let held = runs
         .iter()
-        .map(|(id, run)| in_pool.released_for(node, id, run.each()).mgpu());
+        .map(|(id, run)| in_pool.released_for(node, id, run.each()).mgpu() / mgpu);
     let held: Vec<usize> = held
         .map(|gpus| usize::try_from(gpus).unwrap_or(usize::MAX))
         .collect();

@@ -5,14 +5,20 @@ use alloc::format;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName};
 
-use super::amounts::{GPU, JudgedAmounts, OF_HOSTS, STEP_RUN, less};
+use super::amounts::{GPU, JudgedAmounts, JudgedClass, OF_HOSTS, STEP_RUN, less};
 use super::facts::RemovedRuns;
 use super::victims::JudgedPreemption;
 use super::{Judge, JudgedRequest, JudgedRun, RuleResult, rule};
 
 impl Judge {
-    /// "On a host with G GPUs each GPU carries 1/G of the host's cores, memory and storage. What a run holds of a host key
-    /// that is not metered above what its GPUs there carry is borrowed from GPUs."
+    /// Thousandths of the GPUs of a host, those included that are cut into its slices.
+    fn carrying(&self, node: &NodeName) -> u64 {
+        let host = &self.hosts[node];
+        host.has[JudgedClass::Whole.key()] + host.cut * JudgedClass::Whole.thousandths()
+    }
+
+    /// "On a host with G GPUs each GPU carries 1/G of the host's cores, memory and storage (a MIG slice its part of that).
+    /// What a run holds of a host key that is not metered above what its GPUs there carry is borrowed from GPUs."
     fn borrowed(&self, pool: &PoolName, node: &NodeName, each: JudgedAmounts) -> JudgedAmounts {
         let has = self.hosts[node].has;
         core::array::from_fn(|key| {
@@ -20,7 +26,7 @@ impl Judge {
             if !is_host_key || has[GPU] == 0 || self.is_metered(pool, key) {
                 return 0;
             }
-            each[key].saturating_sub(each[GPU] * has[key] / has[GPU])
+            each[key].saturating_sub(each[GPU] * has[key] / self.carrying(node))
         })
     }
 
@@ -72,9 +78,13 @@ impl Judge {
         let lose = |node: &NodeName| {
             let whole = |free: JudgedAmounts| {
                 let has = self.hosts[node].has;
-                let of = |key: usize| free[key] * has[GPU] / has[key];
+                let of = |key: usize| free[key] * self.carrying(node) / has[key];
                 let keys = (1..OF_HOSTS).filter(|key| has[*key] > 0);
-                keys.map(of).fold(free[GPU], u64::min)
+                let parts = keys.map(of).fold(free[GPU], u64::min);
+                match self.hosts[node].cut {
+                    0 => parts - parts % JudgedClass::Whole.thousandths(),
+                    _ => parts,
+                }
             };
             let free = self.free_on(node, &nothing);
             let others = whole(free).saturating_sub(ask.each[GPU]);

@@ -6,8 +6,11 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
-use super::amounts::{GPU, JudgedAmounts, OF_HOSTS, STEP_RUN, less, plus};
+use super::amounts::{
+    GPU, JudgedAmounts, JudgedClass, OF_HOSTS, ON_HOSTS, STEP_RUN, less, plus, with_gpus,
+};
 use super::{Judge, JudgedPolicy, JudgedRequest, JudgedRun};
+use crate::PlatformSet;
 
 /// Runs that count as gone.
 pub(super) type RemovedRuns = BTreeSet<AttemptId>;
@@ -187,7 +190,8 @@ impl Judge {
             let mut missing = less(ask.each, held);
             if let Some(frozen_run) = &ask.frozen_run {
                 let awaits = staying().cloned().collect();
-                missing[GPU] = self.own_gpus_kept(frozen_run, &awaits);
+                let kept = self.own_gpus_kept(ask, frozen_run, &awaits);
+                missing = with_gpus(missing, ask.class, kept);
                 reservations.gpus.extend(frozen_run.gpus.iter().cloned());
             }
             *sum = plus(*sum, missing);
@@ -313,6 +317,7 @@ impl Judge {
             && self.may_borrow_on(&self.hosts[node].pool, node, ask)
     }
 
+    /// The keys of a host, GPUs by their class, of which a request lacks some there.
     pub(super) fn short_on(
         &self,
         node: &NodeName,
@@ -323,8 +328,9 @@ impl Judge {
         let own_taken = self.own_gpus_taken(node, ask, gone, reservations);
         let reservations = reservations.hosts.get(node).copied().unwrap_or_default();
         let free = less(self.free_on(node, gone), reservations);
-        let each = ask.each;
-        (0..OF_HOSTS).filter(move |key| each[*key] > free[*key] || (*key == GPU && own_taken))
+        let (each, own) = (ask.each, ask.class.key());
+        let keys = ON_HOSTS.into_iter();
+        keys.filter(move |key| each[*key] > free[*key] || (*key == own && own_taken))
     }
 
     pub(super) fn fits_in_pool(
@@ -399,7 +405,7 @@ impl Judge {
         let own = self.own_choice(pool, ask);
         let hosts = self.hosts.iter().filter(|(node, host)| {
             let ours = own.as_ref().is_none_or(|own| own.contains(node));
-            let large = (0..OF_HOSTS).all(|key| host.has[key] >= ask.each[key]);
+            let large = ON_HOSTS.iter().all(|key| host.has[*key] >= ask.each[*key]);
             let lets = self.may_borrow_on(pool, node, ask);
             ours && host.pool == *pool && host.schedulable && large && lets
         });
@@ -424,12 +430,28 @@ impl Judge {
 
     /// "A gang asks for its resources on each of N distinct hosts of one pool and platform."
     pub(super) fn is_of_asked_platform(&self, ask: &JudgedRequest, hosts: &[NodeName]) -> bool {
-        let of = |node: &NodeName| &self.hosts[node].platforms;
+        let of = |node: &NodeName| self.platforms_for(ask, node);
         let asked = |one: &&PlatformName| ask.platforms.is_empty() || ask.platforms.contains(*one);
         let matters = ask.nodes > 1 || !ask.platforms.is_empty();
-        let mut candidates = of(&hosts[0]).iter().filter(asked);
+        let first = of(&hosts[0]);
+        let mut candidates = first.iter().filter(asked);
         let one = candidates.any(|one| hosts.iter().all(|node| of(node).contains(one)));
         one || !matters
+    }
+
+    /// The platforms of a host that count for a request: those of its GPUs of the class that it asks for; of all GPUs if
+    /// it asks for none.
+    pub(super) fn platforms_for(&self, ask: &JudgedRequest, node: &NodeName) -> PlatformSet {
+        let host = &self.hosts[node];
+        if host.has[GPU] == 0 {
+            return host.platforms.clone();
+        }
+        let classes = JudgedClass::ALL.into_iter();
+        let classes = classes.filter(|class| host.has[class.key()] > 0);
+        let counts = classes.filter(|class| ask.each[GPU] == 0 || *class == ask.class);
+        counts
+            .flat_map(|class| class.platforms(&host.platforms))
+            .collect()
     }
 
     /// Whether a request could start now on free resources.

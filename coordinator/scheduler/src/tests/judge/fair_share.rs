@@ -27,7 +27,7 @@ impl Judge {
         let own = self.runs_of(pool).map(|(_, run)| run);
         let own = own.filter(|run| run.ask.subject == *subject && run.total()[GPU] == 0);
         let cores: u64 = own.map(|run| run.total()[MCPU]).sum();
-        above(GPU) * 1000 + cores.min(above(MCPU))
+        above(GPU) + cores.min(above(MCPU))
     }
 
     /// Lets time pass until `now`, in which nothing changes.
@@ -38,7 +38,7 @@ impl Judge {
             let total = run.total();
             let rate = match total[GPU] {
                 0 => total[MCPU],
-                gpus => gpus * 1000,
+                gpus => gpus,
             };
             let user = (run.pool.clone(), run.ask.subject.clone(), run.ask.user);
             *uses.of_users.entry(user).or_default() += rate * millis;

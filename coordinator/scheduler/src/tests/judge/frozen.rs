@@ -6,7 +6,7 @@ use alloc::string::String;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 
-use super::amounts::{GPU, JudgedAmounts, MEM, less};
+use super::amounts::{JudgedAmounts, MEM, less};
 use super::facts::{JudgedReservations, RemovedRuns};
 use super::victims::JudgedPreemption;
 use super::{Judge, JudgedRequest, JudgedRun, RuleResult, rule};
@@ -91,21 +91,32 @@ impl Judge {
             || !reservations.gpus.is_disjoint(&frozen_run.gpus)
     }
 
-    /// Number of the request's own GPUs that the awaited runs do not hold.
-    pub(super) fn own_gpus_kept(&self, frozen_run: &FrozenRun, awaits: &RemovedRuns) -> u64 {
+    /// Thousandths of the request's own GPUs that the awaited runs do not hold.
+    pub(super) fn own_gpus_kept(
+        &self,
+        ask: &JudgedRequest,
+        frozen_run: &FrozenRun,
+        awaits: &RemovedRuns,
+    ) -> u64 {
         let runs = || awaits.iter().filter_map(|id| self.runs.get(id));
         let coming = |gpu: &&String| {
             let one = BTreeSet::from([(*gpu).clone()]);
             runs().any(|run| run.has_gpus_of(&frozen_run.node, &one))
         };
-        frozen_run.gpus.iter().filter(|gpu| !coming(gpu)).count() as u64
+        let kept = frozen_run.gpus.iter().filter(|gpu| !coming(gpu));
+        kept.count() as u64 * ask.class.thousandths()
     }
 
-    /// No GPU is granted twice, and a resumed run gets its own.
+    /// No GPU is granted twice, a resumed run gets its own, and all are of the class that is asked for.
     pub(in crate::tests) fn judge_gpus(&self, id: &AttemptId, run: &JudgedRun) -> RuleResult {
         for (node, gpus) in &run.gpus {
-            let whole = gpus.len() as u64 == run.ask.each[GPU];
-            rule("gpus_are_given_whole", whole, || format!("{id}: {gpus:?}"))?;
+            let class = run.ask.class;
+            let all = gpus.len() as u64 * class.thousandths() == run.ask.each[class.key()];
+            let mut names = gpus.iter();
+            let all = all && names.all(|gpu| gpu.starts_with(&class.prefix(node)));
+            rule("gpus_are_those_asked_for", all, || {
+                format!("{id}: {gpus:?}")
+            })?;
             let mut others = self.runs.iter().filter(|(other, _)| *other != id);
             let other = others.find(|(_, other)| other.has_gpus_of(node, gpus));
             rule("gpus_are_granted_once", other.is_none(), || {
@@ -150,10 +161,10 @@ impl Judge {
         let reservations = reservations
             .hosts
             .get(&frozen_run.node)
-            .map_or(0, |reservations| reservations[GPU]);
-        let left =
-            self.free_on(&frozen_run.node, &RemovedRuns::new())[GPU].saturating_sub(reservations);
-        let protection = reservations == 0 || self.own_gpus_kept(frozen_run, awaits) <= left;
+            .map_or(0, |reservations| reservations[ask.class.key()]);
+        let left = self.free_on(&frozen_run.node, &RemovedRuns::new())[ask.class.key()];
+        let left = left.saturating_sub(reservations);
+        let protection = reservations == 0 || self.own_gpus_kept(ask, frozen_run, awaits) <= left;
         rule("own_gpus_are_not_promised", protection, || {
             format!("{} awaits {awaits:?}, others keep {reservations}", ask.step)
         })

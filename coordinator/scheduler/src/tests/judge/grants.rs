@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 
-use super::amounts::{GPU, OF_HOSTS};
+use super::amounts::ON_HOSTS;
 use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedRequest, RuleResult, rule};
 use crate::Nomination;
@@ -92,7 +92,7 @@ impl Judge {
     ) -> RuleResult {
         let got = |one: &&PlatformName| {
             let mut hosts = hosts.iter();
-            hosts.all(|node| self.hosts[node].platforms.contains(*one))
+            hosts.all(|node| self.platforms_for(ask, node).contains(*one))
         };
         let mut liked = ask.platforms.iter().take_while(|one| !got(one));
         let better = liked.find(|one| {
@@ -119,10 +119,11 @@ impl Judge {
         // An earlier platform is liked better than a rack.
         let shared = |one: &&PlatformName| {
             let mut hosts = hosts.iter();
-            hosts.all(|node| self.hosts[node].platforms.contains(*one))
+            hosts.all(|node| self.platforms_for(ask, node).contains(*one))
         };
         let asked = ask.platforms.iter().find(shared);
-        let any = || self.hosts[&hosts[0]].platforms.iter().find(shared);
+        let first = self.platforms_for(ask, &hosts[0]);
+        let any = || first.iter().find(shared);
         let there = JudgedRequest {
             one_rack: Some(true),
             platforms: asked.or_else(any).cloned().into_iter().collect(),
@@ -145,7 +146,8 @@ impl Judge {
         let nothing = JudgedReservations::default();
         for node in hosts {
             let free = self.free_on(node, &RemovedRuns::new());
-            let short = (0..OF_HOSTS).find(|key| ask.each[*key] > free[*key]);
+            let mut keys = ON_HOSTS.into_iter();
+            let short = keys.find(|key| ask.each[*key] > free[*key]);
             rule(name, short.is_none(), || {
                 format!("{} asks for {:?} of {node}: {free:?}", ask.step, ask.each)
             })?;
@@ -388,13 +390,15 @@ impl Judge {
 
     /// "If another set (host) needs strictly fewer units to come free than the present one, the nomination moves there";
     /// "the set whose last end is earliest wins among those with limits":
-    /// asked of one host at a time on which GPUs alone are short, and if nobody else is promised anything.
+    /// asked of one host at a time on which GPUs alone, of the class that it asks for, are short, and if nobody else is
+    /// promised anything.
     fn head_awaits_the_fewest_gpus(
         &self,
         ask: &JudgedRequest,
         nomination: &Nomination,
     ) -> RuleResult {
         let Nomination { pool, .. } = nomination;
+        let gpus = ask.class.key();
         let nothing = (RemovedRuns::new(), JudgedReservations::default());
         let mut nominations = self.nominations.values();
         let reserved = nominations.any(|other| other.firm && other.pool == *pool);
@@ -414,14 +418,15 @@ impl Judge {
             let runs = self.runs_of(pool).filter(|(id, run)| {
                 run.holding.contains(node) && only.is_none_or(|only| only.contains(*id))
             });
-            runs.map(|(_, run)| run.each()[GPU]).collect()
+            runs.map(|(_, run)| run.each()[gpus]).collect()
         };
         let awaited: u64 = held(&nomination.hosts[0], Some(&nomination.awaits))
             .iter()
             .sum();
         let short_of_more = |node: &NodeName| {
             let free = self.free_on(node, &nothing.0);
-            (0..OF_HOSTS).any(|key| key != GPU && ask.each[key] > free[key])
+            let mut others = ON_HOSTS.into_iter().filter(|key| *key != gpus);
+            others.any(|key| ask.each[key] > free[key])
         };
         if short_of_more(&nomination.hosts[0]) {
             return Ok(());
@@ -429,8 +434,8 @@ impl Judge {
         if let Some(end) = self.latest_end_of(&nomination.awaits) {
             let mut hosts = self.choices(pool, ask).into_iter().flatten();
             let sooner = hosts.find(|node| {
-                let free = self.free_by(node, pool, end - 1);
-                !short_of_more(node) && ask.each[GPU] <= free
+                let free = self.free_by(node, pool, (gpus, end - 1));
+                !short_of_more(node) && ask.each[gpus] <= free
             });
             return rule("head_starts_earliest", sooner.is_none(), || {
                 format!(
@@ -445,7 +450,7 @@ impl Judge {
                 continue;
             }
             let free = self.free_on(node, &nothing.0);
-            let missing = ask.each[GPU].saturating_sub(free[GPU]);
+            let missing = ask.each[gpus].saturating_sub(free[gpus]);
             let sums = held(node, None)
                 .iter()
                 .fold(BTreeSet::from([0]), |sums, gpus| {
@@ -464,14 +469,14 @@ impl Judge {
         Ok(())
     }
 
-    /// GPUs of a host that are free at a time if all runs end when their time limits do.
-    fn free_by(&self, node: &NodeName, pool: &PoolName, at: u64) -> u64 {
+    /// GPUs of a host, of the class with this key, that are free at a time if all runs end when their time limits do.
+    fn free_by(&self, node: &NodeName, pool: &PoolName, (gpus, at): (usize, u64)) -> u64 {
         let runs = self
             .runs_of(pool)
             .filter(|(_, run)| run.holding.contains(node));
         let ended = runs.filter(|(_, run)| self.latest_end(run).is_some_and(|end| end <= at));
-        let freed: u64 = ended.map(|(_, run)| run.each()[GPU]).sum();
-        freed + self.free_on(node, &RemovedRuns::new())[GPU]
+        let freed: u64 = ended.map(|(_, run)| run.each()[gpus]).sum();
+        freed + self.free_on(node, &RemovedRuns::new())[gpus]
     }
 
     /// "A head that cannot be granted is nominated": nobody goes before it who is not nominated or waits for his own.

@@ -37,10 +37,10 @@ impl Judge {
         let declared = self.pools[&run.pool].declared.get(&key);
         let units = declared.map_or(detected, |declared| detected.min(*declared));
         let units = match key {
-            MCPU => units / 1000,
+            MCPU => units - units % 1000,
             _ => units,
         };
-        (self.work_lost(run) * 1_000_000).div_ceil(units.max(1))
+        (self.work_lost(run) * 1_000_000).div_ceil(units.max(1000))
     }
 
     /// "What is lost spends it, and time pays it back", every ten minutes: what is left; `None` if nothing is spent, or there is no budget.

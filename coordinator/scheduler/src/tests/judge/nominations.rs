@@ -5,7 +5,7 @@ use alloc::format;
 
 use sluice_common::id::PoolName;
 
-use super::amounts::OF_HOSTS;
+use super::amounts::{JudgedAmounts, ON_HOSTS};
 use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedNomination, JudgedRequest, RuleResult, rule};
 
@@ -28,7 +28,7 @@ impl Judge {
     fn no_host_is_overfull(&self) -> RuleResult {
         for (node, host) in &self.hosts {
             let there = self.runs.values().filter(|run| run.holding.contains(node));
-            for key in 0..OF_HOSTS {
+            for key in ON_HOSTS {
                 let held: u64 = there.clone().map(|run| run.each()[key]).sum();
                 rule("no_host_is_overfull", held <= host.has[key], || {
                     format!("{node}: {held} of {:?}", host.has)
@@ -131,7 +131,8 @@ impl Judge {
             // Resources of the awaited runs count too.
             let nomination = &self.nominations[head];
             if !gone.is_disjoint(&nomination.awaits) {
-                let all = self.hosts.keys().map(|node| (node.clone(), [1 << 40; 7]));
+                let everything: JudgedAmounts = core::array::from_fn(|_| 1 << 40);
+                let all = self.hosts.keys().map(|node| (node.clone(), everything));
                 reservations.hosts.extend(all);
             }
         }

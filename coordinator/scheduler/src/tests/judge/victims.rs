@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 
-use super::amounts::{GPU, MCPU, plus};
+use super::amounts::{GPU, MCPU, in_pools, plus};
 use super::facts::{JudgedReservations, RemovedRuns};
 use super::{Judge, JudgedRequest, JudgedRun, RuleResult, rule};
 use crate::Nomination;
@@ -327,7 +327,8 @@ impl Judge {
         short.retain(|key| run.total()[*key] > 0);
         for node in hosts.iter().filter(|node| run.holding.contains(*node)) {
             let there = self.short_on(node, ask, &anyhow, reservations);
-            short.extend(there.filter(|key| run.each()[*key] > 0));
+            let uses = there.filter(|key| run.each()[*key] > 0);
+            short.extend(uses.map(in_pools));
         }
         short.into_iter().collect()
     }
@@ -352,10 +353,10 @@ impl Judge {
         )
     }
 
-    /// "GPU-seconds, or core-seconds where no GPU is held, since its start."
+    /// "GPU-seconds, or core-seconds where no GPU is held, since its start", in thousandths.
     pub(super) fn work_lost(&self, run: &JudgedRun) -> u64 {
         let units = match run.ask.each[GPU] {
-            0 => run.ask.each[MCPU] / 1000,
+            0 => run.ask.each[MCPU] - run.ask.each[MCPU] % 1000,
             gpus => gpus,
         };
         // A run younger than a second has lost nothing.
@@ -538,7 +539,7 @@ impl Judge {
         let hosts = hosts.iter().filter(|node| run.holding.contains(*node));
         let hosts = hosts.filter(|node| {
             let mut short = self.short_on(node, ask, &anyhow, reservations);
-            short.any(|other| other == key)
+            short.any(|other| in_pools(other) == key)
         });
         hosts.collect()
     }
@@ -678,7 +679,7 @@ impl Judge {
             // might stay. This matters for a borrower and keys that do not count in a share.
             let counted = hosts.iter().all(|node| {
                 let mut short = self.short_on(node, ask, &nobody, &reservations);
-                short.all(|key| self.is_metered(pool, key))
+                short.all(|key| self.is_metered(pool, in_pools(key)))
             });
             if borrows && !(counted && pool_counts) {
                 continue;
