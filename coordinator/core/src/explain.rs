@@ -87,10 +87,6 @@ pub(crate) fn wait_for(
     let pool = name.clone();
     let subject = request.subject.clone();
     let closed = || denied_hosts(name, ctx.state().scheduler().pool(name)?, request);
-    let wanted = || HostDemand {
-        hosts: request.hosts,
-        platforms: request.platforms.clone(),
-    };
     let by_default = |key: &str| default_of(ctx.state(), &request.step, key);
     let amount = |key: &str, used, most| AmountUse {
         key: String::from(key),
@@ -128,7 +124,7 @@ pub(crate) fn wait_for(
         },
         BlockReason::NoSchedulableHost { nearest } => Wait::NoOpenHost {
             pool,
-            wanted: wanted(),
+            wanted: host_demand(request),
             nearest: nearest.clone(),
             why: idle_on(ctx, nearest),
             closed: closed(),
@@ -151,20 +147,22 @@ pub(crate) fn wait_for(
             hosts,
         } => Wait::Domains {
             pool,
-            closest: DomainShortage {
-                level: level.clone(),
-                domain: domain.to_vec(),
-                asked: request.hosts,
-                has: hosts as u64,
-            },
+            closest: DomainShortage::of(level, domain, request.hosts, hosts),
         },
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
-            wanted: wanted(),
+            wanted: host_demand(request),
             unfit: closest.and_then(|(node, key, ..)| unfit_of(ctx, node, key)),
             closest: closest.map(|it| Shortage::of(it, by_default(it.1), &request.class)),
             closed: closed(),
         },
+    }
+}
+
+fn host_demand(request: &Request) -> HostDemand {
+    HostDemand {
+        hosts: request.hosts,
+        platforms: request.platforms.clone(),
     }
 }
 

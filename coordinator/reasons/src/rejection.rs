@@ -162,6 +162,19 @@ pub struct DomainShortage {
     pub has: u64,
 }
 
+impl DomainShortage {
+    /// Makes the shortage of the closest domain from its level and path, and the requested and the available number of
+    /// hosts.
+    pub fn of(level: &LevelName, domain: &[String], asked: u32, has: usize) -> Self {
+        Self {
+            level: level.clone(),
+            domain: domain.to_vec(),
+            asked,
+            has: has as u64,
+        }
+    }
+}
+
 /// A host, and the resource that it has too little of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shortage {

@@ -73,12 +73,7 @@ pub(crate) fn never_in(
             domain,
             hosts,
         } => {
-            let closest = DomainShortage {
-                level,
-                domain,
-                asked: request.hosts,
-                has: hosts as u64,
-            };
+            let closest = DomainShortage::of(&level, &domain, request.hosts, hosts);
             return no_domain(pool, HostMismatch::TooFewInDomain(closest));
         }
         Infeasible::ExceedsPoolCapacity {

@@ -17,7 +17,7 @@ use sluice_common::time::{Span, Time};
 
 use super::slices::{available, requested};
 use super::{quoted, shortened, with_source};
-use crate::rejection::{ForbiddingHosts, Shortage};
+use crate::rejection::{DomainShortage, ForbiddingHosts, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
 /// Most unreported nodes that a sentence names.
@@ -87,12 +87,7 @@ impl Wait {
                 reason.with_amount("free", key, *free)
             }
             Wait::Domains { pool, closest } => {
-                let message = format!(
-                    "{} of pool `{pool}`: {}",
-                    closest.demand(),
-                    closest.closest(" with room for it now")
-                );
-                closest.noted_in(in_pool(pool, message))
+                closest.noted_in(in_pool(pool, domains(pool, closest)))
             }
             Wait::Hosts {
                 pool,
@@ -107,6 +102,14 @@ impl Wait {
             }
         }
     }
+}
+
+fn domains(pool: &PoolName, closest: &DomainShortage) -> String {
+    format!(
+        "{} of pool `{pool}`: {}",
+        closest.demand(),
+        closest.closest(" with room for it now")
+    )
 }
 
 fn recovering(unreported: &[NodeName], left: Span) -> String {
