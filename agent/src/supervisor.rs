@@ -145,6 +145,7 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
+        | FromSupervisor::Carved(..)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -208,6 +209,7 @@ fn first_words(
             boot_id,
             attempts,
             capabilities,
+            carves_gpus: _,
         } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
             boot_id,
             attempts,
@@ -219,6 +221,7 @@ fn first_words(
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
+        | FromSupervisor::Carved(..)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -246,6 +249,7 @@ async fn read(
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
             FromSupervisor::Challenge(challenge) => Event::Challenge(challenge),
+            FromSupervisor::Carved(..) => continue,
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }

@@ -645,6 +645,7 @@ impl World {
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("the core knows of no {exec:?}")
             }
+            ToSupervisor::Carve(gpu, _) => panic!("nobody ordered to cut {gpu}"),
         }
     }
 
