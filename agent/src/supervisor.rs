@@ -209,11 +209,12 @@ fn first_words(
             boot_id,
             attempts,
             capabilities,
-            carves_gpus: _,
+            carves_gpus,
         } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
             boot_id,
             attempts,
             capabilities,
+            carves_gpus,
             outbox,
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
@@ -249,7 +250,11 @@ async fn read(
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
             FromSupervisor::Challenge(challenge) => Event::Challenge(challenge),
-            FromSupervisor::Carved(..) => continue,
+            FromSupervisor::Carved(gpu, layout, failure) => Event::Core(Input::Carved {
+                gpu,
+                layout,
+                failure,
+            }),
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }

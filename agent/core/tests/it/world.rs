@@ -563,6 +563,7 @@ impl World {
             FromNode::Supervisor(_) => {}
             FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
+            FromNode::Carved { .. } => panic!("nobody ordered that"),
         }
     }
 

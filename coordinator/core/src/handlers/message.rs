@@ -34,6 +34,7 @@ pub(crate) fn on_from_node(
         FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
         FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),
         FromNode::Health(health) => on_change(ctx, node, HostChange::Health(health)),
+        FromNode::Carved { .. } => {}
         FromNode::Supervisor(supervisor) => {
             on_change(ctx, node, HostChange::Supervisor(supervisor));
         }
