@@ -32,6 +32,7 @@ use crate::handlers::suspension_timeout::on_suspension_timer;
 use crate::handlers::warrant::on_warrant;
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
+use crate::model::node::Node;
 use crate::model::recovery::RecoveryCause;
 use crate::model::step::Step;
 use crate::output::Output;
@@ -41,6 +42,7 @@ use crate::recovery::end::check_recovery;
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
 use crate::state::State;
+use crate::state::carving::CarveState;
 use crate::submit::bounds::forget_old;
 use crate::submit::effective_spec::{EffectiveStep, effective_step};
 use crate::submit::route::route_of;
@@ -182,6 +184,11 @@ impl Core {
     /// Time of the last message of a node in this run, if there was one.
     pub fn heard_at(&self, node: &NodeName) -> Option<Time> {
         self.ctx.contact(node)?.heard_at
+    }
+
+    /// The GPUs of a node that platforms want to be cut otherwise, and whether each can be cut now.
+    pub fn carvings(&self, node: &Node) -> Vec<CarveState> {
+        self.ctx.state().carvings(node, self.ctx.now())
     }
 
     /// Why a step is in its state now.

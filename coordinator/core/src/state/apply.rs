@@ -132,11 +132,7 @@ impl State {
             Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step } => self.on_step_forgotten(step),
             Record::Suspending(it) => self.on_suspending(at, it),
-            Record::Suspended(record::Suspended {
-                attempt,
-                node: _,
-                moved_mb,
-            }) => self.on_suspended(at, attempt, *moved_mb),
+            Record::Suspended(it) => self.on_suspended(at, it),
             Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
             Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
             Record::NotSuspended(record::NotSuspended { attempt, why, .. }) => {
@@ -157,6 +153,9 @@ impl State {
             Record::RecoveryBegan { why, known } => self.on_recovery_began(at, *why, *known),
             Record::RecoveryEnded { end: _ } => self.on_recovery_ended(),
             Record::Adopted(it) => self.on_adopted(at, it),
+            Record::GpuCarving { node, order } => self.on_gpu_carving(at, node, order),
+            Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
+            Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
         }
     }
 

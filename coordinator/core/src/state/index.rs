@@ -2,6 +2,7 @@
 //! nodes. `state/apply.rs` updates them with each record; [`Index::of`] builds them from scratch, and an invariant
 //! compares the two.
 
+mod hardware;
 mod units;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -10,18 +11,18 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, MEMORY_MB, MGPU_A_GPU};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
-use sluice_common::inventory::{Capability, Gpu};
+use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::platform::spec::{self, PlatformSpecs};
+use sluice_common::platform::spec::PlatformSpecs;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_scheduler::{
-    FreezeState, GpuKind, Hardware, HostInventory, HostResources, Nomination, Request, Run,
-    Scheduler,
+    FreezeState, Hardware, HostInventory, HostResources, Nomination, Request, Run, Scheduler,
 };
 
 use super::StoredState;
 use super::load::SubjectLoads;
+use crate::model::carving::CarveRequest;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
@@ -44,6 +45,8 @@ pub(crate) struct Index {
     platforms: BTreeMap<PoolName, PlatformSpecs>,
     /// Platforms of each node and its GPUs.
     hardware: BTreeMap<NodeName, Hardware>,
+    /// GPUs of each node that platforms want to be cut otherwise, by UUID.
+    wishes: BTreeMap<NodeName, BTreeMap<String, CarveRequest>>,
 }
 
 /// The attempts that hold resources on a node.
@@ -366,35 +369,6 @@ impl Index {
         self.scheduler.put_host(&node.name, &node.pool, size, open);
     }
 
-    /// Finds the platforms of a node and its GPUs after a change of its inventory or of the declared platforms.
-    pub(super) fn sort_node(&mut self, node: &Node) {
-        let declared = self.platforms.get(&node.pool);
-        let labels = node.labels_in_force();
-        let host = node.as_host(&labels);
-        let platforms =
-            |gpu: Option<&Gpu>| spec::platforms_of(declared.into_iter().flatten(), &host, gpu);
-        let kind = |gpu: &Gpu| GpuKind {
-            class: gpu.class(),
-            platforms: platforms(Some(gpu)),
-        };
-        let gpus = node.inventory.gpus.iter();
-        let hardware = match node.inventory.gpus.is_empty() {
-            true => Hardware::uniform(platforms(None), 0),
-            false => {
-                let whole: BTreeSet<&str> = gpus.clone().map(Gpu::whole).collect();
-                let gpus = gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)));
-                Hardware::from_gpus(gpus, whole.len() as u64)
-            }
-        };
-        self.hardware.insert(node.name.clone(), hardware);
-    }
-
-    /// The platforms of a node and its GPUs.
-    pub(crate) fn hardware(&self, node: &Node) -> &Hardware {
-        let hardware = self.hardware.get(&node.name);
-        hardware.expect("a node is sorted before it is placed")
-    }
-
     /// Adds the address and the platforms of a node.
     pub(super) fn settle_node(&mut self, node: &Node) {
         self.sort_node(node);
@@ -405,6 +379,7 @@ impl Index {
     /// Removes the address and the platforms of a node.
     pub(super) fn unsettle_node(&mut self, node: &Node) {
         self.hardware.remove(&node.name);
+        self.wishes.remove(&node.name);
         let Some(at_address) = self.addresses.get_mut(node.address()) else {
             return;
         };
