@@ -30,6 +30,7 @@ use crate::handlers::step_move::on_move_step;
 use crate::handlers::submit::on_submit;
 use crate::handlers::suspension_timeout::on_suspension_timer;
 use crate::handlers::warrant::on_warrant;
+use crate::hosts::carving::carve;
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
 use crate::model::node::Node;
@@ -139,7 +140,7 @@ impl Core {
             Input::Timer(TimerKey::Suspension(id)) => on_suspension_timer(ctx, &id),
             Input::Timer(TimerKey::Changes(node)) => on_changes_timer(ctx, &node),
             Input::Timer(TimerKey::Queue(id)) => on_queue_timer(ctx, &id),
-            Input::Timer(TimerKey::Pool(pool)) => {
+            Input::Timer(TimerKey::Pool(pool) | TimerKey::Carving(pool)) => {
                 ctx.set_affected(pool);
             }
             // The end of a recovery is checked after every input.
@@ -161,7 +162,13 @@ impl Core {
     /// Starts steps that can start, and forgets old ones.
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
+        let pools = self.ctx.affected_pools();
+        // Before the scheduler, so that an idle GPU is not granted once more, and after it, because nominations end there.
+        carve(&mut self.ctx, &pools);
         schedule(&mut self.ctx);
+        if carve(&mut self.ctx, &pools) {
+            schedule(&mut self.ctx);
+        }
         forget_old(&mut self.ctx);
     }
 

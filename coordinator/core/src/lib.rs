@@ -76,8 +76,8 @@ pub use model::template::{Provenance, StoredTemplate};
 pub use model::validation::Validation;
 pub use output::preview::{CheckLine, CheckStatus, Preview, Previewed, Stage, StageReport};
 pub use output::{
-    Answer, Applied, AppliedChange, CurrentTerms, JoinRefusal, Output, QueueBound, QueueFull,
-    Refusal, Refused, Submitted, Use,
+    Answer, Applied, AppliedChange, CarvePlan, CurrentTerms, JoinRefusal, Output, QueueBound,
+    QueueFull, Refusal, Refused, Submitted, Use,
 };
 pub use record::{ClockJump, JoinTokenMade, LogEntry, Record, RecordSubject};
 pub use state::access_snapshot::AccessSnapshot;

@@ -18,6 +18,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Desired], applied: Applied) -> Ap
         exposed,
         preempted,
         rejected,
+        carvings: _,
     } = applied;
     let changes = wanted.iter().zip(outcomes);
     let uses = uses.into_iter().map(|it| InUseView {

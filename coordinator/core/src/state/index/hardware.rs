@@ -44,6 +44,11 @@ impl Index {
         }
     }
 
+    /// The nodes with GPUs that platforms want to be cut otherwise.
+    pub(crate) fn nodes_to_carve(&self) -> impl Iterator<Item = &NodeName> {
+        self.wishes.keys()
+    }
+
     /// The GPUs of a node that platforms want to be cut otherwise.
     pub(crate) fn wishes(&self, node: &NodeName) -> impl Iterator<Item = (&String, &CarveRequest)> {
         self.wishes.get(node).into_iter().flatten()
