@@ -156,12 +156,14 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverClient) -> Inve
         driver: version,
         cuda,
         gpus,
+        empty_gpus,
         notes: said,
         ..
     } = &driver.last;
     inventory.driver = version.clone();
     inventory.cuda = cuda.clone();
     inventory.gpus = gpus.clone();
+    inventory.empty_gpus = empty_gpus.clone();
     inventory.gpus_unknown = driver.gpus_unknown();
     notes.extend(said);
     notes.extend(&driver.silence());
@@ -251,19 +253,30 @@ pub(crate) async fn watch(
         {
             return;
         }
-        if found == last {
-            continue;
+        if found != last {
+            report(&last, &found);
+            last = found.clone();
+            let changed = Event::HostChanged(Box::new(found));
+            if events.send(changed).await.is_err() {
+                return;
+            }
         }
-        report(&last, &found);
-        last = found.clone();
-        if events
-            .send(Event::HostChanged(Box::new(found)))
-            .await
-            .is_err()
-        {
+        if tell_looked(&host, &events).await.is_err() {
             return;
         }
     }
+}
+
+/// Tells when the queries of the last report started, which may be the report of an earlier scan.
+async fn tell_looked(
+    host: &HostDetector,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), DetectionEnded> {
+    let Some(began) = host.driver.looked_at else {
+        return Ok(());
+    };
+    let event = Event::Core(Input::Looked { began });
+    events.send(event).await.map_err(|_| DetectionEnded)
 }
 
 /// The engine has ended.

@@ -7,6 +7,7 @@
 
 mod devices;
 mod execs;
+mod host;
 mod output;
 mod report;
 
@@ -57,6 +58,7 @@ pub(crate) enum Event {
         boot_id: BootId,
         attempts: Vec<AttemptView>,
         capabilities: BTreeMap<Capability, Mechanism>,
+        carves_gpus: bool,
         outbox: mpsc::Sender<ToSupervisor>,
     },
     /// The inventory has changed.
@@ -123,6 +125,8 @@ pub(crate) struct Engine {
     health: Option<HostHealth>,
     /// The supervisor's mechanisms; empty until it has connected.
     capabilities: BTreeMap<Capability, Mechanism>,
+    /// Whether the supervisor's config allows GPUs to be cut.
+    carves_gpus: bool,
     timers: BTreeMap<TimerKey, BootMillis>,
     report: AttemptLog,
     execs: execs::PendingExecs,
@@ -152,6 +156,7 @@ impl Engine {
             readings: None,
             health: None,
             capabilities: BTreeMap::new(),
+            carves_gpus: false,
             timers: BTreeMap::new(),
             report: AttemptLog::default(),
             execs: execs::PendingExecs::default(),
@@ -190,16 +195,12 @@ impl Engine {
                 boot_id,
                 attempts,
                 capabilities,
+                carves_gpus,
                 outbox,
             } => {
                 self.supervisor = Some(outbox);
-                self.on_capabilities(capabilities);
-                self.feed(Input::SupervisorUp { boot_id, attempts })?;
-                let known = self.core.statuses().map(|status| status.attempt);
-                self.kept.warrants.retain(&known.collect());
-                self.live.replace(self.unreleased());
-                self.order(ToSupervisor::Challenge);
-                Ok(())
+                self.on_capabilities(capabilities, carves_gpus);
+                self.on_supervisor_up(Input::SupervisorUp { boot_id, attempts })
             }
             Event::Readings(readings) => {
                 self.readings = Some(*readings);
@@ -259,39 +260,6 @@ impl Engine {
         }
     }
 
-    /// The supervisor's capabilities replace the detected ones.
-    fn on_capabilities(&mut self, found: BTreeMap<Capability, Mechanism>) {
-        let before = self.identity.inventory.capabilities.clone();
-        self.capabilities = found;
-        self.claim_capabilities();
-        if self.identity.inventory.capabilities != before {
-            self.tell_inventory();
-        }
-    }
-
-    /// A later link starts with the new labels.
-    fn on_labels(&mut self, labels: BTreeMap<String, String>) {
-        if self.identity.labels == labels {
-            return;
-        }
-        self.identity.labels = labels.clone();
-        if let Some((link, _)) = &self.link {
-            self.say(*link, ToLink::Say(FromNode::Labels(labels)));
-        }
-    }
-
-    fn claim_capabilities(&mut self) {
-        if !self.identity.is_declared && !self.capabilities.is_empty() {
-            self.identity.inventory.capabilities = self.capabilities.clone();
-        }
-    }
-
-    fn tell_health(&mut self) {
-        if let (Some((link, _)), Some(health)) = (&self.link, &self.health) {
-            self.say(*link, ToLink::Say(FromNode::Health(health.clone())));
-        }
-    }
-
     /// Handles an input before the core does.
     fn on_input(&mut self, input: &Input) {
         match input {
@@ -321,6 +289,8 @@ impl Engine {
             | Input::SupervisorUp { .. }
             | Input::Gpus(_)
             | Input::GpuHealth(_)
+            | Input::Carved { .. }
+            | Input::Looked { .. }
             | Input::Tuned(_)
             | Input::Timer(_) => {}
         }
@@ -424,21 +394,6 @@ impl Engine {
             sent_at: said_at,
             supervisor: SupervisorState::Responding,
             challenge: *self.challenge.borrow(),
-        }
-    }
-
-    /// Sends over the current link; a later one starts with the new inventory.
-    fn tell_inventory(&mut self) {
-        if let Some((link, _)) = &self.link {
-            let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
-            self.say(*link, ToLink::Say(message));
-        }
-    }
-
-    /// A report that does not fit into the queue is dropped, because the next one follows soon.
-    fn tell_readings(&self) {
-        if let (Some((_, outbox)), Some(readings)) = (&self.link, &self.readings) {
-            let _ = outbox.try_send(ToLink::Say(FromNode::Readings(readings.clone())));
         }
     }
 

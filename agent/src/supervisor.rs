@@ -145,6 +145,7 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
+        | FromSupervisor::Carved(..)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -208,10 +209,12 @@ fn first_words(
             boot_id,
             attempts,
             capabilities,
+            carves_gpus,
         } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
             boot_id,
             attempts,
             capabilities,
+            carves_gpus,
             outbox,
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
@@ -219,6 +222,7 @@ fn first_words(
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
+        | FromSupervisor::Carved(..)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -246,6 +250,11 @@ async fn read(
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
             FromSupervisor::Challenge(challenge) => Event::Challenge(challenge),
+            FromSupervisor::Carved(gpu, layout, failure) => Event::Core(Input::Carved {
+                gpu,
+                layout,
+                failure,
+            }),
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }

@@ -53,8 +53,8 @@ pub use admin::{
 };
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
 pub use apply::{
-    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView, PreemptedView,
-    PutDocument, SpecChangeView, SpecView,
+    ApplyRequest, ApplyView, CarvePlanView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView,
+    PreemptedView, PutDocument, SpecChangeView, SpecView,
 };
 pub use cluster::ClusterView;
 pub use exit::ExitView;
@@ -331,6 +331,28 @@ pub struct NodeView {
     /// Labels of the node's config that an admin overrode or removed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels_of_config: BTreeMap<String, String>,
+    /// GPUs that platforms want to be cut into slices and that are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carvings: Vec<CarvingView>,
+}
+
+/// A GPU that a platform wants to be cut into slices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Carving")
+)]
+pub struct CarvingView {
+    /// The driver's index of the GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
+    /// UUID of the whole GPU.
+    pub uuid: String,
+    /// Whether an admin has to do something before the GPU is cut.
+    pub needs_admin: bool,
+    /// Text about what the GPU waits for, or why it was not cut and what to do.
+    pub message: String,
 }
 
 /// Slices of one profile on a node.

@@ -62,6 +62,11 @@ pub fn is_reserved(key: &LabelKey) -> bool {
     key.as_str().starts_with(PREFIX)
 }
 
+/// Whether a fact changes when a GPU is cut into slices.
+pub fn depends_on_layout(key: &str) -> bool {
+    [GPU_COUNT, GPU_MEMORY, NVLINK, MIG_PROFILE].contains(&key)
+}
+
 /// Everything about a host that selectors match.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLabels<'a> {

@@ -12,6 +12,8 @@ use crate::output::STREAMS;
 
 /// Mode that moves GPU memory of processes to the host and back.
 pub const CHECKPOINT: &str = "checkpoint";
+/// Mode that cuts a GPU into slices.
+pub const CARVE: &str = "carve";
 /// Mode that removes what an attempt's user left on the host.
 pub const REMOVE_LEFTOVERS: &str = "remove-left";
 /// Mode that writes the output of steps.
@@ -24,12 +26,15 @@ pub const FIND_USERS: &str = "find-users";
 /// Mode that prints the config.
 pub const SHOW_CONFIG: &str = "show-config";
 
-/// Option of [`CHECKPOINT`]: path of the driver library, instead of the loader's choice.
+/// Option of [`CHECKPOINT`] and [`CARVE`]: path of the driver library, instead of the loader's choice.
 pub const LIBRARY: &str = "library";
 /// Option of [`CHECKPOINT`]: path of the checkpoint tool, instead of a search.
 pub const TOOL: &str = "tool";
 /// Option of [`CHECKPOINT`]: time limit for locking a process.
 pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
+
+/// Option of [`CARVE`]: UUIDs of GPUs and MIG instances that attempts have, joined by `,`.
+pub const HELD: &str = "held";
 
 /// Kernel objects left by a user, for [`REMOVE_LEFTOVERS`], which runs as that user. Sent as a frame, followed by the
 /// paths of left files and directories, each terminated by NUL.

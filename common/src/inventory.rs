@@ -64,6 +64,12 @@ pub struct Inventory {
     /// Whether there may be GPUs that are not known yet, because the driver has not answered since the agent started.
     #[serde(default)]
     pub gpus_unknown: bool,
+    /// GPUs in MIG mode without an instance: nothing of them can be granted.
+    #[serde(default)]
+    pub empty_gpus: Vec<Gpu>,
+    /// Whether the host's config allows GPUs to be cut into slices.
+    #[serde(default)]
+    pub carves_gpus: bool,
 }
 
 /// Identity of a machine. Contains only digests, so that the original values never leave the host.
@@ -158,6 +164,20 @@ impl Gpu {
         mig.map_or(GpuClass::Whole, |mig| {
             GpuClass::Slice(MigProfile::detected(&mig.profile))
         })
+    }
+
+    /// The whole GPU that it is or belongs to, as far as the unit tells: of a slice neither memory nor NVLinks.
+    #[must_use]
+    pub fn as_whole(&self) -> Self {
+        match &self.mig {
+            None => self.clone(),
+            Some(mig) => Self {
+                uuid: mig.parent.clone(),
+                mig: None,
+                memory_bytes: 0,
+                ..self.clone()
+            },
+        }
     }
 
     /// UUID of the whole GPU that it is or belongs to.

@@ -14,6 +14,7 @@ pub mod access;
 pub mod amount;
 pub mod api;
 pub mod attempt_dir;
+pub mod carving;
 pub mod cluster;
 pub mod config;
 pub mod credential;

@@ -65,6 +65,16 @@ impl MigProfile {
         (slices * MGPU_A_GPU / all).min(MGPU_A_GPU)
     }
 
+    /// Whether a document may name the profile.
+    pub fn is_well_formed(&self) -> bool {
+        self.0.parse::<Self>().is_ok()
+    }
+
+    /// Whether it is a whole instance, and not a part of the compute slices of one.
+    pub fn is_instance(&self) -> bool {
+        !self.0.contains("c.")
+    }
+
     /// Compute slices of an instance; `None` if the profile does not tell.
     fn compute_slices(text: &str) -> Option<u64> {
         let plain = text.split('+').next()?;

@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::carving::{CarveFailure, GpuLayout};
 use crate::device::DeviceNumber;
 use crate::environment::Environment;
 use crate::exec::{ExecId, ExecOrder};
@@ -29,7 +30,7 @@ use crate::usage::Usage;
 use crate::wire::StopReason;
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 2;
+pub const SUPERVISION_VERSION: u32 = 3;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -135,6 +136,9 @@ pub enum ToSupervisor {
     /// Signed lease for a challenge: extends every attempt that has a lease. After the first verified one nothing else
     /// extends leases, and `lease_until` of a spawn is ignored.
     Lease(SealedLease),
+    /// Give the GPU with this UUID, which no attempt has, this layout. Answered by [`FromSupervisor::Carved`]; a repeat is
+    /// answered once.
+    Carve(String, GpuLayout),
 }
 
 /// Message from the supervisor.
@@ -154,6 +158,8 @@ pub enum FromSupervisor {
         attempts: Vec<AttemptView>,
         /// Capabilities of the host and the mechanism that provides each.
         capabilities: BTreeMap<Capability, Mechanism>,
+        /// Whether the config allows GPUs to be cut into slices.
+        carves_gpus: bool,
     },
     /// New view of an attempt that changed.
     Attempt(AttemptView),
@@ -170,6 +176,8 @@ pub enum FromSupervisor {
     Pong,
     /// Answer to [`ToSupervisor::Challenge`].
     Challenge(Challenge),
+    /// Result of [`ToSupervisor::Carve`], with its GPU and layout. After a failure the GPU may be cut in any way.
+    Carved(String, GpuLayout, Option<CarveFailure>),
 }
 
 /// Signals that an agent may send.

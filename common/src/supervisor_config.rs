@@ -41,6 +41,8 @@ pub struct SupervisorConfig {
     pub cuda_library: Option<String>,
     /// Path of `cuda-checkpoint`, instead of a search.
     pub cuda_checkpoint: Option<String>,
+    /// Rules for cutting GPUs into slices.
+    pub carving: CarveRules,
     /// Retention of output.
     pub output: OutputRetention,
     /// Rules for leases.
@@ -240,6 +242,28 @@ impl Default for LeaseRules {
             key: None,
             // Longer than any network partition that a cluster should survive.
             longest: Span::from_secs(24 * 3600),
+        }
+    }
+}
+
+/// Rules for cutting GPUs into slices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CarveRules {
+    /// Whether GPUs may be cut.
+    pub is_allowed: bool,
+    /// Path of NVIDIA's management library, instead of the loader's choice.
+    pub library: Option<String>,
+    /// Time limit for cutting one GPU.
+    pub limit: Span,
+}
+
+impl Default for CarveRules {
+    fn default() -> Self {
+        Self {
+            is_allowed: false,
+            library: None,
+            // A driver takes a few seconds to change the mode of a GPU and to make its instances.
+            limit: Span::from_secs(60),
         }
     }
 }

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
+use crate::carving::{CarveOrder, CarveOutcome};
 use crate::environment::Environment;
 use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
@@ -149,6 +150,13 @@ pub enum FromNode {
     /// Change of the supervisor's state since [`Hello`]. When a supervisor first answers, the agent reconnects instead,
     /// and its new hello lists the attempts.
     Supervisor(SupervisorState),
+    /// Result of [`ToNode::Carve`], sent after an inventory that shows the GPU as it is then.
+    Carved {
+        /// UUID of the whole GPU.
+        gpu: String,
+        /// Result of the order.
+        outcome: CarveOutcome,
+    },
 }
 
 /// An order to the agent, with sender and sequence number.
@@ -209,6 +217,8 @@ pub enum ToNode {
         /// Id of the attempt.
         attempt: AttemptId,
     },
+    /// Cut a GPU that no step has into slices. Answered by [`FromNode::Carved`].
+    Carve(Box<CarveOrder>),
 }
 
 /// An attempt to run on this host.

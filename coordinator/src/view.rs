@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use coordinator_core::{
-    Attempt, Cordon, Core, Enforcement, Node, Part, Pool, State, Step, uncounted,
+    Attempt, CarveState, Cordon, Core, Enforcement, Node, Part, Pool, State, Step, uncounted,
 };
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{
-    AttemptInfo, CordonView, ExitView, HostView, MigUse, NodeView, PlacementView, PolicyView,
-    PoolView, StepView, UnfitGpuView, duration, timestamp,
+    AttemptInfo, CarvingView, CordonView, ExitView, HostView, MigUse, NodeView, PlacementView,
+    PolicyView, PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
@@ -255,7 +255,32 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         facts: node.as_host(&Labels::new()).facts_by_gpu(),
         platforms: platforms.map(ToString::to_string).collect(),
         labels_of_config: node.labels_overridden(),
+        carvings: carvings(core, node),
     }
+}
+
+/// Lists the GPUs of a node that platforms want to be cut otherwise.
+fn carvings(core: &Core, node: &Node) -> Vec<CarvingView> {
+    let states = core.carvings(node).into_iter();
+    let views = states.map(
+        |CarveState {
+             gpu,
+             wish,
+             standing,
+         }| {
+            let all = node.inventory.gpus.iter().chain(&node.inventory.empty_gpus);
+            let mut own = all.filter(|it| it.whole() == gpu);
+            CarvingView {
+                index: own.next().map(|it| it.index),
+                needs_admin: standing.needs_admin(),
+                message: wish.message(&standing),
+                uuid: gpu,
+            }
+        },
+    );
+    let mut views: Vec<CarvingView> = views.collect();
+    views.sort_by_key(|view| view.index);
+    views
 }
 
 /// Counts the slices of a node by profile.

@@ -13,6 +13,7 @@ use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::attempt::{Attempt, Effect, Effects};
+use crate::carving::Carvings;
 use crate::gpus::{Gpus, StoredGpus};
 use crate::input::{GpuScan, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage};
@@ -47,6 +48,8 @@ pub struct Core {
     /// Attempts that wait for a GPU scan because of a suspension.
     pub(crate) moves: GpuWaits,
     pub(crate) gpus: Gpus,
+    /// GPUs that are being cut into slices.
+    pub(crate) carvings: Carvings,
     /// A GPU scan from before the supervisor's first answer.
     pub(crate) early_scan: Option<GpuScan>,
     /// The GPU states that were last reported.
@@ -92,6 +95,7 @@ impl Core {
             releases: BTreeMap::new(),
             freed: BTreeSet::new(),
             moves: GpuWaits::new(),
+            carvings: Carvings::default(),
             early_scan: None,
             reported_gpus: GpuStates::default(),
             outputs: Vec::new(),
@@ -134,6 +138,12 @@ impl Core {
             Input::Timer(TimerKey::Supervisor) => self.on_supervisor_timer(now),
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
+            Input::Carved {
+                gpu,
+                layout,
+                failure,
+            } => self.on_carved(&gpu, &layout, failure),
+            Input::Looked { began } => self.on_full_look(began),
             Input::Tuned(tuning) => self.on_tuned(tuning),
         }
     }

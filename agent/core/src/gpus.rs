@@ -98,6 +98,7 @@ impl GpuRecord {
                 ..StoredGpu::default()
             },
             conditions: self.conditions.clone(),
+            wanted_since: self.wanted_since,
             ..Self::default()
         }
     }
@@ -402,6 +403,13 @@ impl Gpus {
             return;
         }
         known.kept.sick.get_or_insert(why);
+    }
+
+    /// The fault of a GPU, or of a unit of it.
+    pub(crate) fn fault_of(&self, gpu: &str) -> Option<GpuFault> {
+        let known = self.known.iter();
+        let mut known = known.filter(|(unit, _)| self.overlap(unit, gpu));
+        known.find_map(|(_, known)| self.fault(known))
     }
 
     /// Requests the return of a GPU to service; the next scan that starts from now on decides.

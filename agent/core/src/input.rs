@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::supervision::{AttemptView, BootMillis};
 use sluice_common::time::{Span, Time};
@@ -60,6 +61,17 @@ pub enum Input {
     Gpus(GpuScan),
     /// A GPU has failed, or the whole host.
     GpuHealth(GpuHealth),
+    /// The supervisor has made a layout of a GPU, or could not.
+    Carved {
+        gpu: String,
+        layout: GpuLayout,
+        failure: Option<CarveFailure>,
+    },
+    /// The driver has reported all of its GPUs, and the link has the inventory, if it has changed.
+    Looked {
+        /// When the query started: later events may be missing from the inventory.
+        began: BootMillis,
+    },
     /// A timer is due. It may fire late or needlessly: the core checks time and state.
     Timer(TimerKey),
     /// The driver's config has changed.

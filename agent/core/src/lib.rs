@@ -35,6 +35,7 @@ extern crate alloc;
 extern crate std;
 
 mod attempt;
+mod carving;
 mod core;
 mod environment;
 mod gpus;

@@ -98,7 +98,9 @@ impl LinkTerms {
             | ToNode::Forget { .. }
             | ToNode::Suspend { .. }
             | ToNode::RestoreGpus { .. }
-            | ToNode::ShowWarrant { .. } => return Ok(()),
+            | ToNode::ShowWarrant { .. }
+            // Whatever the coordinator did meanwhile, a GPU that an attempt has is not cut.
+            | ToNode::Carve(_) => return Ok(()),
         };
         if heard <= now && now < later(heard, self.order_limit) {
             return Ok(());

@@ -1,5 +1,6 @@
 //! Handlers of inputs, one file for each source. [`crate::core`] has the state and the common actions.
 
+mod carving;
 mod gpus;
 mod link;
 mod order;

@@ -18,8 +18,8 @@ use sluice_common::config;
 use sluice_common::id::Subject;
 use sluice_common::lease::LeaseKey;
 use sluice_common::supervisor_config::{
-    CheckedConfig, ConfigFileError, DeviceFilterChoice, HealthCheck, HostHooks, LeaseRules,
-    MAX_ANSWER_BYTES, OtherSubmitters, OutputRetention, StepRules, SupervisorConfig,
+    CarveRules, CheckedConfig, ConfigFileError, DeviceFilterChoice, HealthCheck, HostHooks,
+    LeaseRules, MAX_ANSWER_BYTES, OtherSubmitters, OutputRetention, StepRules, SupervisorConfig,
     UidRangeSetting, UserRef,
 };
 use sluice_common::time::{Span, SpanError};
@@ -101,6 +101,9 @@ struct RawConfig {
     gpu_devices: Vec<String>,
     cuda_library: Option<String>,
     cuda_checkpoint: Option<String>,
+    carve_gpus: bool,
+    carve_timeout: Option<ConfigDuration>,
+    nvml_library: Option<String>,
     lease_key: Option<String>,
     max_lease: Option<ConfigDuration>,
     default_user: Option<RawUser>,
@@ -228,6 +231,11 @@ impl RawConfig {
             gpu_devices: self.gpu_devices,
             cuda_library: self.cuda_library,
             cuda_checkpoint: self.cuda_checkpoint,
+            carving: CarveRules {
+                is_allowed: self.carve_gpus,
+                library: self.nvml_library,
+                limit: length(self.carve_timeout).unwrap_or(CarveRules::default().limit),
+            },
             output: OutputRetention {
                 max_bytes: amount(self.output_max).unwrap_or(default.max_bytes),
                 keep_for: length(self.output_retention).unwrap_or(default.keep_for),
@@ -246,14 +254,15 @@ impl RawConfig {
     fn check_paths(&self) -> Result<(), ConfigFileError> {
         let workdirs = self.workdirs.iter().flatten();
         let workdirs = workdirs.map(|path| ("workdirs", path.as_str()));
-        let cuda = [
+        let nvidia = [
             ("cuda_library", self.cuda_library.as_deref()),
             ("cuda_checkpoint", self.cuda_checkpoint.as_deref()),
+            ("nvml_library", self.nvml_library.as_deref()),
         ];
-        let cuda = cuda
+        let nvidia = nvidia
             .into_iter()
             .filter_map(|(key, path)| Some((key, path?)));
-        workdirs.chain(cuda).try_for_each(check_absolute)
+        workdirs.chain(nvidia).try_for_each(check_absolute)
     }
 }
 

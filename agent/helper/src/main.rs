@@ -1,8 +1,9 @@
-//! The binary `sluice-helper` does work for the supervisor that needs no root. Each mode is a process of its own.
-//! The supervisor starts it as another user, without capabilities.
+//! The binary `sluice-helper` does work for the supervisor in processes of their own: what needs no root, and what needs a
+//! vendor's library. The supervisor starts all modes but `carve` as another user, without capabilities.
 //!
 //! | mode | what it does | runs as |
 //! |---|---|---|
+//! | `carve` | cuts a GPU into slices ([`mod@carve`]) | the supervisor's user, if its config allows it |
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
@@ -10,29 +11,32 @@
 //! | `show-config` | prints the effective config | an unused id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
+mod carve;
 mod checkpoint;
 mod config;
 mod leftovers;
 mod users;
 mod writer;
 
-use std::ffi::OsString;
+use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
-    CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
+    CARVE, CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
 
 const HELP: &str = "\
-Does the work of sluice-supervisor that needs no root. The supervisor starts it.
+Does work of sluice-supervisor in processes of their own. The supervisor starts it.
 
 Usage: sluice-helper MODE [ARGUMENTS]
 
 Modes:
+  carve           cut a GPU that nothing uses into slices: [--library FILE] [--held UUID,...]
+                  GPU-UUID whole|none|PROFILE,...
   checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
                   probe|suspend|resume|undo PID...
   find-users      look up who steps run as, for the supervisor alone
@@ -52,7 +56,8 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let mode = args.next().unwrap_or_default();
     match mode.to_str() {
-        Some(CHECKPOINT) => checkpoint(args),
+        Some(CARVE) => told(carve::run(args)),
+        Some(CHECKPOINT) => told(checkpoint::command::run(args)),
         Some(FIND_USERS) => answered(users::find()),
         Some(READ_CONFIG) => answered(config::read()),
         Some(REMOVE_LEFTOVERS) => answered(leftovers::remove()),
@@ -73,8 +78,8 @@ fn main() -> ExitCode {
 }
 
 /// Writes no log, because the output is read by the supervisor or the admin.
-fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
-    match checkpoint::command::run(args) {
+fn told(done: Result<(), impl Error + 'static>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             let _nobody_reads_it = writeln!(io::stderr(), "error: {}", error_chain(&e));

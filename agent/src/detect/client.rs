@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::GpuScan;
+use sluice_common::supervision::BootMillis;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
@@ -27,6 +28,8 @@ pub(super) struct DriverClient {
     pub(super) last: DriverReport,
     /// The last scan of users that was not taken yet.
     pub(super) glance: Option<GpuScan>,
+    /// When the queries of the last report started; `None` before the first.
+    pub(super) looked_at: Option<BootMillis>,
     /// XIDs of all processes so far.
     pub(super) xids: XidCounts,
     /// XIDs of the processes before this one.
@@ -54,6 +57,7 @@ impl DriverClient {
             worker: worker.ok(),
             last: DriverReport::default(),
             glance: None,
+            looked_at: None,
             xids: XidCounts::new(),
             earlier: XidCounts::new(),
             process: 0,
@@ -152,6 +156,13 @@ impl DriverClient {
             self.earlier.clone_from(&self.xids);
         }
         self.xids = sum(&self.earlier, &answer.xids);
+        if answer
+            .report
+            .as_ref()
+            .is_some_and(|report| !report.is_stale)
+        {
+            self.looked_at = Some(answer.began);
+        }
         self.last = answer.report.unwrap_or(std::mem::take(&mut self.last));
         self.glance = answer.uses.map(scan);
         self.asked = None;
@@ -195,6 +206,7 @@ mod tests {
         let told = |process, count| DriverAnswer {
             report: None,
             uses: None,
+            began: BootMillis(0),
             xids: [("GPU-a".to_owned(), [(48, count)].into())].into(),
             process,
         };

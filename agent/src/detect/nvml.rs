@@ -48,6 +48,9 @@ pub(crate) struct DriverReport {
     pub(crate) driver: Option<String>,
     pub(crate) cuda: Option<String>,
     pub(crate) gpus: Vec<Gpu>,
+    /// GPUs with MIG on and no instance.
+    #[serde(default)]
+    pub(crate) empty_gpus: Vec<Gpu>,
     pub(crate) readings: Vec<GpuReading>,
     /// Whole GPUs whose clocks are throttled by hardware, with the cause.
     pub(crate) slowed: BTreeMap<String, String>,

@@ -15,9 +15,11 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use sluice_common::inventory::Gpu;
+use sluice_common::supervision::BootMillis;
 use tokio::sync::mpsc;
 
 use super::nvml::{self, Driver, DriverReport, GpuUses};
+use crate::clock;
 
 /// Pauses before the process is started again: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -41,6 +43,8 @@ pub(crate) type XidCounts = BTreeMap<String, BTreeMap<u64, u64>>;
 pub(crate) struct DriverAnswer {
     pub(crate) report: Option<DriverReport>,
     pub(crate) uses: Option<GpuUses>,
+    /// When the queries started.
+    pub(crate) began: BootMillis,
     pub(crate) xids: XidCounts,
     /// Number of the process, counted by the thread that starts it.
     #[serde(skip)]
@@ -54,6 +58,7 @@ pub(crate) fn answer(library: Option<PathBuf>) -> anyhow::Result<()> {
     let xids = nvml::listen(library.clone());
     let mut driver = Driver::new(library);
     for line in io::stdin().lock().lines() {
+        let began = clock::boot();
         let report = match serde_json::from_str(&line?)? {
             DriverRequest::All => Some(driver.look()),
             DriverRequest::UseScan => None,
@@ -65,6 +70,7 @@ pub(crate) fn answer(library: Option<PathBuf>) -> anyhow::Result<()> {
         let answer = DriverAnswer {
             report,
             uses: driver.glance(),
+            began,
             xids: xids.all(),
             process: 0,
         };

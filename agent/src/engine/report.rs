@@ -39,7 +39,9 @@ impl ChangedAttempts {
                 | ToNode::Forget { attempt }
                 | ToNode::Suspend { attempt, .. }
                 | ToNode::Resume { attempt } => ChangedAttempts::One(attempt.clone()),
-                ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => ChangedAttempts::Nobody,
+                ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } | ToNode::Carve(_) => {
+                    ChangedAttempts::Nobody
+                }
             },
             Input::Attempt(view) => ChangedAttempts::One(view.attempt.clone()),
             Input::Timer(
@@ -57,6 +59,8 @@ impl ChangedAttempts {
             | Input::Welcomed { .. }
             | Input::LinkLost { .. }
             | Input::HeartbeatAcked { .. }
+            | Input::Carved { .. }
+            | Input::Looked { .. }
             | Input::GpuHealth(_)
             | Input::Timer(TimerKey::GpuScan)
             | Input::Tuned(_)
@@ -204,7 +208,8 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
             | ToNode::Suspend { .. }
             | ToNode::Resume { .. }
             | ToNode::RestoreGpus { .. }
-            | ToNode::ShowWarrant { .. } => None,
+            | ToNode::ShowWarrant { .. }
+            | ToNode::Carve(_) => None,
         },
         Input::Dialled { .. }
         | Input::Welcomed { .. }
@@ -212,6 +217,8 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::HeartbeatAcked { .. }
         | Input::SupervisorUp { .. }
         | Input::SupervisorDown { .. }
+        | Input::Carved { .. }
+        | Input::Looked { .. }
         | Input::Attempt(_)
         | Input::Gpus(_)
         | Input::GpuHealth(_)

@@ -100,6 +100,7 @@ impl TestEngine {
             boot_id: boot_id(),
             attempts,
             capabilities: [(Capability::Kill, Mechanism::Cgroup2)].into(),
+            carves_gpus: false,
             outbox,
         });
     }

@@ -119,7 +119,8 @@ fn is_sound(config: &SupervisorConfig) -> bool {
     let paths = steps.workdirs.iter().flatten();
     let mut paths = paths
         .chain(&config.cuda_library)
-        .chain(&config.cuda_checkpoint);
+        .chain(&config.cuda_checkpoint)
+        .chain(&config.carving.library);
     paths.all(|path| Path::new(path).is_absolute())
         && config
             .agent
@@ -217,6 +218,9 @@ mod tests {
         assert!(!with(|it| it.steps.workdirs = Some(vec!["data".to_owned()])));
         assert!(!with(|it| it.cuda_library = Some("libcuda.so.1".to_owned())));
         assert!(!with(|it| it.cuda_checkpoint = Some("tool".to_owned())));
+        assert!(!with(
+            |it| it.carving.library = Some("libnvidia-ml.so.1".to_owned())
+        ));
         assert!(!with(
             |it| it.steps.uid_range = UidRangeSetting::Given([9, 8])
         ));

@@ -168,6 +168,7 @@ mod tests {
             boot_id: "boot".parse().unwrap(),
             attempts: Vec::new(),
             capabilities: [].into(),
+            carves_gpus: false,
         }
     }
 

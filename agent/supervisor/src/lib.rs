@@ -45,6 +45,7 @@
 pub mod atomic_file;
 pub mod attempt;
 pub mod background;
+mod carving;
 pub mod clock;
 pub mod config;
 pub mod connection;

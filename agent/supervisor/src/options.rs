@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
 use sluice_common::supervisor_config::{
-    CheckedConfig, HostHooks, LeaseRules, OutputRetention, StepRules, SupervisorConfig, UserRef,
+    CarveRules, CheckedConfig, HostHooks, LeaseRules, OutputRetention, StepRules, SupervisorConfig,
+    UserRef,
 };
 use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 
@@ -76,6 +77,7 @@ pub struct Options {
     pub output: OutputRetention,
     /// Paths of NVIDIA's library and tool.
     pub cuda: Cuda,
+    pub carving: CarveRules,
     /// Rules for leases.
     pub leases: LeaseRules,
     /// Descriptor with the handover of an earlier program in this process.
@@ -246,6 +248,7 @@ fn options(
             library: named(CUDA_LIBRARY_VARIABLE).or(config.cuda_library.map(PathBuf::from)),
             tool: named(CUDA_TOOL_VARIABLE).or(config.cuda_checkpoint.map(PathBuf::from)),
         },
+        carving: config.carving,
         leases: config.leases,
         handover: typed.handover,
     })
@@ -317,6 +320,7 @@ mod tests {
             rules: StepRules::default(),
             output: OutputRetention::default(),
             cuda: Cuda::default(),
+            carving: CarveRules::default(),
             leases: LeaseRules::default(),
             handover: None,
             hooks: HostHooks::default(),

@@ -139,6 +139,7 @@ impl Server {
             output: options.output,
             hooks: options.hooks.clone(),
             cuda: options.cuda.clone(),
+            carving: options.carving.clone(),
             leases: options.leases,
             left: begin.left,
         };
@@ -345,7 +346,8 @@ impl Server {
         for view in self.table.finish_turn(now) {
             self.send_to_agent(&FromSupervisor::Attempt(view));
         }
-        for ended in self.table.ended_execs() {
+        let execs = self.table.ended_execs();
+        for ended in execs.into_iter().chain(self.table.ended_carvings()) {
             self.send_to_agent(&ended);
         }
         leaving?;

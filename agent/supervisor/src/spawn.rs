@@ -11,6 +11,7 @@
 //! `posix_spawn` has no such gate, hence `fork`, which is cheap because the supervisor's memory is small.
 
 pub mod after_hooks;
+pub mod carver;
 mod child;
 mod confine;
 mod environment;

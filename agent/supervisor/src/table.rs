@@ -3,12 +3,13 @@
 //! returns the changed views.
 //!
 //! [`restore`] opens the table and [`turn_end`] ends a turn. The other modules each handle one concern:
-//! [`starting`] processes, [`freezing`] freeze and thaw, [`gpu_move`] GPU memory around a freeze,
+//! [`carving`] GPUs, [`starting`] processes, [`freezing`] freeze and thaw, [`gpu_move`] GPU memory around a freeze,
 //! [`handing_over`] upgrades, [`hook_runs`] the admin's hooks, [`exec`] programs beside a step, [`ending`]
 //! exits, [`leasing`] leases, [`pinning`] processors, [`storage_limits`] disk usage, [`users`] user ids,
 //! [`output_wait`] the completion of output, [`after_hooks`] templates' hooks after a step.
 
 mod after_hooks;
+mod carving;
 mod ending;
 mod error;
 mod exec;
@@ -42,6 +43,7 @@ use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
 use crate::attempt::{AfterHooksState, Attempt, Phase};
+use crate::carving::Carvings;
 use crate::clock;
 use crate::config::Cuda;
 use crate::gpu_move::MoveOrder;
@@ -109,6 +111,7 @@ pub struct Table {
     /// Paths of NVIDIA's library and tool.
     cuda: Cuda,
     execs: exec::Execs,
+    carvings: Carvings,
 }
 
 impl Table {
@@ -135,6 +138,7 @@ impl Table {
             boot_id: self.boot_id.clone(),
             attempts,
             capabilities: self.groups.capabilities(),
+            carves_gpus: self.carvings.is_allowed(),
         }
     }
 
@@ -194,6 +198,10 @@ impl Table {
                 processors,
             } => {
                 self.on_pin(&attempt, processors);
+                None
+            }
+            ToSupervisor::Carve(gpu, layout) => {
+                self.on_carve(gpu, layout, now);
                 None
             }
             ToSupervisor::Notice {
@@ -282,6 +290,9 @@ impl Table {
             if self.on_exec_ended(child) || self.on_after_step_child_ended(child) {
                 continue;
             }
+            if self.on_carver_ended(child.pid, clock::boot_now()) {
+                continue;
+            }
             self.on_helper_ended(child.pid, clock::boot_now());
         }
     }
@@ -309,6 +320,7 @@ impl Table {
     /// Handles due timers.
     pub fn on_time(&mut self, now: BootMillis) {
         self.check_helper_timeouts(now);
+        self.check_carver_timeout(now);
         self.sweep.on_time(now, self.attempts.keys());
         self.uids.on_time(now);
         self.on_storage_time(now);
@@ -344,6 +356,7 @@ impl Table {
             self.uids.wake_at(),
             Some(self.storage.wake_at()),
             self.writer.wake_at(),
+            self.carvings.deadline(),
         ];
         stages
             .chain(self.tick_at)

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use sluice_common::api::{
-    ApplyRequest, ChangeOutcome, DeleteDocument, DocumentKind, InUseView, PutDocument,
-    SpecChangeView,
+    ApplyRequest, CarvePlanView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView,
+    PutDocument, SpecChangeView,
 };
 use sluice_common::document::{PolicyId, PoolObjectId, SpecDocument};
 use sluice_common::pool::PolicySpec;
@@ -257,6 +257,10 @@ fn text(made: &ApplyResult) -> String {
             count(made.rejected.len()),
             named(&made.rejected)
         ));
+    }
+    for CarvePlanView { node, message } in &made.carvings {
+        let node = node.iter().map(|node| safe(node) + ": ");
+        lines.push(node.collect::<String>() + &safe(message));
     }
     lines.join("\n") + "\n"
 }

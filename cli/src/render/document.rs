@@ -117,6 +117,7 @@ pub(super) fn platform(view: &PoolPlatform) -> ApplyDocument {
         description: view.description.clone(),
         selector: view.selector.clone(),
         overrides: view.overrides.clone(),
+        mig: view.mig.clone(),
         validations: view.validations.clone(),
     };
     let names = [("pool", view.pool.as_str()), ("name", view.name.as_str())];

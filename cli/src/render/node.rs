@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB};
-use sluice_common::api::{CordonView, HostView, MigUse, NodeView, StepView, UnfitGpuView};
+use sluice_common::api::{
+    CarvingView, CordonView, HostView, MigUse, NodeView, StepView, UnfitGpuView,
+};
 use sluice_common::mig::MigProfile;
 use sluice_common::platform::CPU;
 use sluice_common::state::{NodeState, StepState};
@@ -92,7 +94,8 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
-/// Formats used and total GPUs, the slices of each profile, and how many are unfit, such as `3/6,1/2 3g.40gb,1 unfit`.
+/// Formats used and total GPUs, the slices of each profile, how many are unfit, and how many an admin must see to before
+/// they are cut into slices, such as `3/6,1/2 3g.40gb,1 unfit,1 not cut`.
 fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
     let sum = |number: fn(&MigUse) -> u64| {
         let slices = node.slices.iter();
@@ -109,10 +112,16 @@ fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
         .map(|(profile, slices)| format!("{}/{} {}", slices.used, slices.count, safe(profile)));
     let gpus: Vec<String> = whole.into_iter().chain(slices).collect();
     let gpus = gpus.join(",");
-    match node.unfit_gpus.len() {
+    let uncut = node.carvings.iter().filter(|it| it.needs_admin).count();
+    let more = [(node.unfit_gpus.len(), "unfit"), (uncut, "not cut")];
+    let more = more.iter().filter(|(count, _)| *count > 0);
+    let more: String = more
+        .map(|(count, word)| format!(",{count} {word}"))
+        .collect();
+    match more.as_str() {
         _ if node.inventory.gpus_unknown => Cell::toned(Tone::Pending, "unknown".to_owned()),
-        0 => gpus.into(),
-        unfit => Cell::toned(Tone::Pending, format!("{gpus},{unfit} unfit")),
+        "" => gpus.into(),
+        more => Cell::toned(Tone::Pending, gpus + more),
     }
 }
 
@@ -261,6 +270,9 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
     if !node.unfit_gpus.is_empty() {
         text.section("Unfit GPUs", |text| why_unfit(text, &node.unfit_gpus));
     }
+    if !node.carvings.is_empty() {
+        text.section("GPUs to cut", |text| to_cut(text, &node.carvings));
+    }
     text.section("Hardware", |text| host::facts(text, &node.inventory));
     text.finish()
         + &capacity::of_node(&node.capacity, &node.used, out)
@@ -314,6 +326,14 @@ fn why_unfit(text: &mut Sections, gpus: &[UnfitGpuView]) {
         let index = gpu.index.map_or("-".to_owned(), |index| index.to_string());
         let why = format!("{}: {}", safe(&gpu.uuid), safe(&gpu.message));
         text.field(&format!("GPU {index}"), why);
+    }
+}
+
+fn to_cut(text: &mut Sections, gpus: &[CarvingView]) {
+    for gpu in gpus {
+        let index = gpu.index.map_or("-".to_owned(), |index| index.to_string());
+        let what = format!("{}: {}", safe(&gpu.uuid), safe(&gpu.message));
+        text.field(&format!("GPU {index}"), what);
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_common::amount::MGPU;
 use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
+use sluice_common::carving::MigLayout;
 use sluice_common::id::ValidationName;
 use sluice_common::platform::spec::HardwareSelector;
 use sluice_common::template::Template;
@@ -31,6 +32,8 @@ pub(crate) struct PoolPlatform {
     pub(super) selector: HardwareSelector,
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub(super) overrides: Option<Box<Template>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) mig: Option<MigLayout>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) validations: Vec<ValidationName>,
 }
@@ -60,6 +63,7 @@ impl PoolPlatform {
                     .map(|it| it.selector.clone())
                     .unwrap_or_default(),
                 overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
+                mig: terms.as_ref().and_then(|it| it.mig.clone()),
                 validations: terms.map(|it| it.validations).unwrap_or_default(),
             }
         })
@@ -132,6 +136,9 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
             "none: it is the platform of a GPU model, which no document declares",
         ),
     };
+    let mig = platform.mig.as_ref().map(|mig| mig.sorted().change());
+    let mig = mig.map(|change| format!("each GPU is {change} when it is idle"));
+    text.optional("Slices", mig);
     if !platform.validations.is_empty() {
         let names = platform.validations.iter().map(|name| safe(name.as_str()));
         text.field("Validations", names.collect::<Vec<_>>().join(", "));

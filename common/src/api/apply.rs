@@ -17,7 +17,7 @@ use crate::template::Template;
 use crate::topology::TopologySpec;
 use crate::validation::ValidationSpec;
 
-pub use impact::{InUseView, PreemptedView};
+pub use impact::{CarvePlanView, InUseView, PreemptedView};
 pub use outcome::{ApplyView, ChangeOutcome, DocumentKind, SpecChangeView, SpecView};
 
 /// Changes that are applied together or not at all.

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::carving::MigLayout;
 use crate::id::ValidationName;
 use crate::platform::spec::HardwareSelector;
 use crate::template::Template;
@@ -33,6 +34,9 @@ pub struct PlatformView {
     /// Template applied on top of the pool's templates to steps that are granted this platform.
     #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Box<Template>>,
+    /// Slices that each matching GPU is cut into when it is idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigLayout>,
     /// Validations for steps that may be granted this platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::range::{Bytes, Range, Version};
 use super::{cpu, of_gpu};
+use crate::carving::MigLayout;
 use crate::facts::{self, HostLabels};
 use crate::id::{PlatformName, ValidationName};
 use crate::inventory::Gpu;
@@ -173,6 +174,21 @@ impl HardwareSelector {
             || nvlink.is_some()
     }
 
+    /// The first condition of which a GPU that is cut into slices no longer tells whether it was met before, by its
+    /// key. Without one, the selector matches a GPU in the same way however it is cut.
+    pub fn condition_on_layout(&self) -> Option<&str> {
+        let of_gpus = [
+            ("gpu_memory", self.gpu_memory.is_some()),
+            ("mig_profile", self.mig_profile.is_some()),
+            ("nvlink", self.nvlink.is_some()),
+        ];
+        let of_gpus = of_gpus.into_iter().filter(|(_, is_given)| *is_given);
+        let labels = self.labels.requirements().iter();
+        let labels = labels.map(|it| it.key.as_str());
+        let labels = labels.filter(|key| facts::depends_on_layout(key));
+        of_gpus.map(|(key, _)| key).chain(labels).next()
+    }
+
     fn matches_host(&self, host: &HostLabels<'_>) -> bool {
         let inventory = host.inventory;
         let driver = holds(self.driver.as_ref(), inventory.driver.as_deref());
@@ -220,6 +236,10 @@ pub struct PlatformSpec {
     /// Template applied on top of the pool's templates to steps that are granted this platform.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Box<Template>>,
+    /// Slices (MIG instances) that each matching GPU is cut into when it is idle, such as `[3g.40gb, 3g.40gb]`; `[]` makes
+    /// GPUs whole. If absent, GPUs stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigLayout>,
     /// Validations for steps that may be granted this platform, in addition to the pool's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,

@@ -131,6 +131,11 @@ impl Context {
         self.affected.first()
     }
 
+    /// The pools whose whole queue is to be checked.
+    pub(crate) fn affected_pools(&self) -> Vec<PoolName> {
+        self.affected.whole().cloned().collect()
+    }
+
     pub(crate) fn set_affected(&mut self, pool: PoolName) {
         self.affected.insert(pool);
     }

@@ -30,8 +30,10 @@ use crate::handlers::step_move::on_move_step;
 use crate::handlers::submit::on_submit;
 use crate::handlers::suspension_timeout::on_suspension_timer;
 use crate::handlers::warrant::on_warrant;
+use crate::hosts::carving::carve;
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
+use crate::model::node::Node;
 use crate::model::recovery::RecoveryCause;
 use crate::model::step::Step;
 use crate::output::Output;
@@ -41,6 +43,7 @@ use crate::recovery::end::check_recovery;
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
 use crate::state::State;
+use crate::state::carving::CarveState;
 use crate::submit::bounds::forget_old;
 use crate::submit::effective_spec::{EffectiveStep, effective_step};
 use crate::submit::route::route_of;
@@ -137,7 +140,7 @@ impl Core {
             Input::Timer(TimerKey::Suspension(id)) => on_suspension_timer(ctx, &id),
             Input::Timer(TimerKey::Changes(node)) => on_changes_timer(ctx, &node),
             Input::Timer(TimerKey::Queue(id)) => on_queue_timer(ctx, &id),
-            Input::Timer(TimerKey::Pool(pool)) => {
+            Input::Timer(TimerKey::Pool(pool) | TimerKey::Carving(pool)) => {
                 ctx.set_affected(pool);
             }
             // The end of a recovery is checked after every input.
@@ -159,7 +162,13 @@ impl Core {
     /// Starts steps that can start, and forgets old ones.
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
+        let pools = self.ctx.affected_pools();
+        // Before the scheduler, so that an idle GPU is not granted once more, and after it, because nominations end there.
+        carve(&mut self.ctx, &pools);
         schedule(&mut self.ctx);
+        if carve(&mut self.ctx, &pools) {
+            schedule(&mut self.ctx);
+        }
         forget_old(&mut self.ctx);
     }
 
@@ -182,6 +191,11 @@ impl Core {
     /// Time of the last message of a node in this run, if there was one.
     pub fn heard_at(&self, node: &NodeName) -> Option<Time> {
         self.ctx.contact(node)?.heard_at
+    }
+
+    /// The GPUs of a node that platforms want to be cut otherwise, and whether each can be cut now.
+    pub fn carvings(&self, node: &Node) -> Vec<CarveState> {
+        self.ctx.state().carvings(node, self.ctx.now())
     }
 
     /// Why a step is in its state now.

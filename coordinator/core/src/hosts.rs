@@ -1,6 +1,7 @@
 //! The life of hosts: connections, reports, drains.
 
 pub(crate) mod access;
+pub(crate) mod carving;
 pub(crate) mod changes;
 pub(crate) mod drain;
 pub(crate) mod forget;

@@ -367,6 +367,8 @@ pub enum TimerKey {
     Changes(NodeName),
     /// The recovery may end.
     Recovery,
+    /// A GPU of the pool that could not be cut may be tried again.
+    Carving(PoolName),
 }
 
 /// Bounds of the stored steps.

@@ -61,8 +61,17 @@ pub fn check(core: &Core) -> CheckResult {
 /// Checks a new record against the state before it.
 ///
 /// # Errors
-/// The record grants resources that are not free.
+/// The record grants resources that are not free, or cuts a GPU that a step has.
 pub fn check_record(before: &State, record: &Record) -> CheckResult {
+    if let Record::GpuCarving { node, order } = record {
+        let node = before.node(node);
+        let step = node.and_then(|node| before.step_on(node, &order.gpu));
+        return need(
+            "idle_gpus_are_carved",
+            node.is_some() && step.is_none(),
+            || format!("{order:?} though {step:?} has it"),
+        );
+    }
     let Record::Allocated(record::Allocated {
         attempt,
         placements,

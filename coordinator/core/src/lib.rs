@@ -62,6 +62,7 @@ pub use model::access::{Access, AccessChange, StoredToken, Versioned};
 pub use model::admission::{
     Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStatus, TokenUse,
 };
+pub use model::carving::{CarveRequest, Carving, FailedCarving};
 pub use model::cluster::{Cluster, Route};
 pub use model::join::{JoinApplication, Joined};
 pub use model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
@@ -75,11 +76,12 @@ pub use model::template::{Provenance, StoredTemplate};
 pub use model::validation::Validation;
 pub use output::preview::{CheckLine, CheckStatus, Preview, Previewed, Stage, StageReport};
 pub use output::{
-    Answer, Applied, AppliedChange, CurrentTerms, JoinRefusal, Output, QueueBound, QueueFull,
-    Refusal, Refused, Submitted, Use,
+    Answer, Applied, AppliedChange, CarvePlan, CurrentTerms, JoinRefusal, Output, QueueBound,
+    QueueFull, Refusal, Refused, Submitted, Use,
 };
 pub use record::{ClockJump, JoinTokenMade, LogEntry, Record, RecordSubject};
 pub use state::access_snapshot::AccessSnapshot;
+pub use state::carving::{CarveState, CarveStatus};
 pub use state::{ApplyError, Mismatch, State};
 pub use submit::default_amounts::uncounted;
 pub use submit::effective_spec::EffectiveStep;

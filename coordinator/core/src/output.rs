@@ -90,6 +90,17 @@ pub struct Applied {
     pub preempted: Vec<(StepId, StepId)>,
     /// Queued steps that could never start any more.
     pub rejected: Vec<StepId>,
+    /// Effects on GPUs that platforms want to be cut into slices.
+    pub carvings: Vec<CarvePlan>,
+}
+
+/// The effect of changes on the GPUs of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarvePlan {
+    /// The host; `None` for those that are not listed.
+    pub node: Option<NodeName>,
+    /// One sentence without a full stop, with the numbers.
+    pub message: String,
 }
 
 /// The result of one change.

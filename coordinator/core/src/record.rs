@@ -18,7 +18,7 @@ pub use attempt::{
 pub use clock::ClockJump;
 pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
 pub use log_entry::LogEntry;
-pub use node::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
+pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
 pub use step::{StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
@@ -223,4 +223,18 @@ pub enum Record {
     },
     /// An attempt that runs or ran on a host and was not known here was adopted, with its step.
     Adopted(Adopted),
+    /// A GPU of a node is being cut into slices. Nothing of it is granted until that has ended.
+    GpuCarving {
+        node: NodeName,
+        #[serde(flatten)]
+        order: CarveOrder,
+    },
+    /// A GPU of a node was cut into slices.
+    GpuCarved {
+        node: NodeName,
+        /// UUID of the whole GPU.
+        gpu: String,
+    },
+    /// A GPU of a node could not be cut into slices.
+    GpuNotCarved(CarvingFailed),
 }

@@ -176,24 +176,28 @@ pub fn topology(terms: TopologySpec) -> Result<Desired, FieldError> {
 /// # Errors
 /// The first invalid field.
 pub fn platform_terms(terms: PlatformSpec) -> Result<PlatformSpec, FieldError> {
-    check_platform("", terms.overrides.as_deref(), &terms.validations)?;
+    check_platform("", &terms)?;
     Ok(terms)
 }
 
 /// Checks the parts of a platform. `below` is put before the names of its fields.
-fn check_platform(
-    below: &str,
-    overrides: Option<&Template>,
-    validations: &[ValidationName],
-) -> Result<(), FieldError> {
+fn check_platform(below: &str, terms: &PlatformSpec) -> Result<(), FieldError> {
     let of_it = |field: &str| format!("{below}{field}");
-    if let Some(template) = overrides {
+    let depends = terms.selector.condition_on_layout();
+    if let Some(condition) = depends.filter(|_| terms.mig.is_some()) {
+        let why = format!(
+            "GPUs that are cut no longer tell `{condition}`: select them by `gpu_model` instead, which takes names in \
+             full, such as `NVIDIA A100-SXM4-80GB`"
+        );
+        return Err(invalid(&of_it("mig"), ErrorCode::Contradiction, &why));
+    }
+    if let Some(template) = &terms.overrides {
         template.check().map_err(|e| FieldError {
             field: of_it(&format!("override.{}", e.field)),
             ..e
         })?;
     }
-    let named = rules::named_once(validations);
+    let named = rules::named_once(&terms.validations);
     named.map_err(|e| FieldError {
         field: of_it(&e.field),
         ..e
@@ -275,7 +279,7 @@ pub fn access_name<T: TryFrom<String, Error = NameError>>(name: String) -> Resul
 fn platforms_listed(list: Vec<NamedPlatform>) -> Result<PlatformSpecs, FieldError> {
     for (at, NamedPlatform { spec, .. }) in list.iter().enumerate() {
         let below = format!("platforms[{at}].");
-        check_platform(&below, spec.overrides.as_deref(), &spec.validations)?;
+        check_platform(&below, spec)?;
     }
     let mut declared = PlatformSpecs::new();
     for NamedPlatform {

@@ -5,6 +5,7 @@
 
 pub(crate) mod access_snapshot;
 mod apply;
+pub(crate) mod carving;
 pub(crate) mod granted;
 mod index;
 mod load;

@@ -2,6 +2,7 @@
 //! away.
 
 pub(crate) mod access;
+pub(crate) mod carving;
 pub(crate) mod platforms;
 pub(crate) mod targets;
 pub(crate) mod templates;

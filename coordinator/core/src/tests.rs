@@ -6,6 +6,7 @@ mod admin;
 mod admission;
 mod bounds;
 mod cancel;
+mod carving;
 mod change_rate;
 mod checkpoint;
 mod cluster;

@@ -4,8 +4,8 @@
 //! Thousands of steps may come in a minute, so nothing is formatted unless the line is written.
 
 use coordinator_core::record::{
-    Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
-    NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
+    Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
+    NodeDraining, NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -220,13 +220,12 @@ impl RecordLogger {
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
             Record::Unheld { step } => info!(%step, "step released"),
-            Record::GpusReported { node, states } => gpus_reported(node, states),
-            Record::GpusCordoned(GpusCordoned { node, gpus, reason }) => {
-                info!(%node, gpus = gpus.join(","), why = %reason, "GPU cordoned");
-            }
-            Record::GpusUncordoned { node, gpus } => {
-                info!(%node, gpus = gpus.join(","), "GPU uncordoned");
-            }
+            Record::GpusReported { .. }
+            | Record::GpusCordoned(_)
+            | Record::GpusUncordoned { .. }
+            | Record::GpuCarving { .. }
+            | Record::GpuCarved { .. }
+            | Record::GpuNotCarved(_) => log_gpus(record),
         }
     }
 
@@ -261,6 +260,31 @@ impl RecordLogger {
             (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
             (NodeState::Lost, _) => warn!(%node, "node lost: its steps restart elsewhere"),
         }
+    }
+}
+
+/// Logs a record of GPUs.
+fn log_gpus(record: &Record) {
+    match record {
+        Record::GpusReported { node, states } => gpus_reported(node, states),
+        Record::GpusCordoned(GpusCordoned { node, gpus, reason }) => {
+            info!(%node, gpus = gpus.join(","), why = %reason, "GPU cordoned");
+        }
+        Record::GpusUncordoned { node, gpus } => {
+            info!(%node, gpus = gpus.join(","), "GPU uncordoned");
+        }
+        Record::GpuCarving { node, order } => {
+            info!(%node, gpu = order.gpu, layout = %order.layout, "GPU is being cut");
+        }
+        Record::GpuCarved { node, gpu } => info!(%node, gpu, "GPU is cut"),
+        Record::GpuNotCarved(CarvingFailed {
+            node,
+            gpu,
+            why,
+            is_restored,
+            ..
+        }) => warn!(%node, gpu, restored = is_restored, "GPU is not cut: {why}"),
+        _ => {}
     }
 }
 

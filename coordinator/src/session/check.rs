@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sluice_common::carving::{CarveFailure, CarveOutcome, GpuLayout, MAX_SLICES_PER_GPU};
 use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::NodeName;
@@ -100,6 +101,7 @@ fn labels(labels: &BTreeMap<String, String>) -> Result<(), InvalidMessage> {
 /// but GPU ids must be exact.
 fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
     most("GPUs", inventory.gpus.len(), MAX_GPUS)?;
+    most("GPUs without slices", inventory.empty_gpus.len(), MAX_GPUS)?;
     let Inventory {
         kernel,
         os,
@@ -117,6 +119,8 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
         reserve,
         machine,
         gpus_unknown: _,
+        empty_gpus,
+        carves_gpus: _,
     } = inventory;
     line("the machine's id", &machine.id)?;
     most(
@@ -141,7 +145,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
     {
         tidy(text, MAX_LINE_BYTES);
     }
-    for gpu in gpus {
+    for gpu in gpus.iter_mut().chain(empty_gpus) {
         line("a GPU's UUID", &gpu.uuid)?;
         gpu.memory_bytes = gpu.memory_bytes.min(MAX_GPU_MEMORY_BYTES);
         most("NVLink peers of a GPU", gpu.nvlink.len(), MAX_GPUS)?;
@@ -253,6 +257,25 @@ fn gpu_states(states: &mut GpuStates) -> Result<(), InvalidMessage> {
     Ok(())
 }
 
+/// Validates the result of cutting a GPU. Its id must be exact; sentences are cut.
+fn carved(gpu: &str, outcome: &mut CarveOutcome) -> Result<(), InvalidMessage> {
+    line("a GPU's UUID", gpu)?;
+    match outcome {
+        CarveOutcome::Failed {
+            why: CarveFailure::InUse(why) | CarveFailure::Refused(why),
+            ..
+        } => {
+            tidy(why, MAX_SENTENCE_BYTES);
+            Ok(())
+        }
+        CarveOutcome::Failed {
+            why: CarveFailure::OthersSeen(GpuLayout::Slices(profiles)),
+            ..
+        } => most("slices of a GPU", profiles.len(), MAX_SLICES_PER_GPU),
+        CarveOutcome::Done | CarveOutcome::Failed { .. } => Ok(()),
+    }
+}
+
 fn supervisor(state: &mut SupervisorState) {
     if let SupervisorState::Unresponsive(why) | SupervisorState::NeverSeen(why) = state {
         tidy(why, MAX_SENTENCE_BYTES);
@@ -301,6 +324,7 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessag
         FromNode::Status(status) => phase(&mut status.phase),
         FromNode::Health(HostHealth::Unfit(why)) => tidy(why, MAX_SENTENCE_BYTES),
         FromNode::Supervisor(state) => supervisor(state),
+        FromNode::Carved { gpu, outcome } => carved(gpu, outcome)?,
         FromNode::Checkpoint { .. }
         | FromNode::Health(HostHealth::Fit)
         | FromNode::Warrant { .. } => {}

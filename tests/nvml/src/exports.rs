@@ -36,6 +36,7 @@ pub(crate) use exports;
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let lists = [
         crate::board::NAMES,
+        crate::carve::NAMES,
         crate::device::NAMES,
         crate::event::NAMES,
         crate::health::NAMES,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
+use crate::carve::EmptyInstance;
 use crate::fault::{Delays, ErrorName, InjectedErrors};
 use crate::held_memory::MemoryHold;
 use crate::mig::MigInstance;
@@ -113,6 +114,12 @@ pub(crate) struct Gpu {
     pub(crate) mig: Option<Vec<MigInstance>>,
     /// Whether MIG is on after the next reset; as now if absent.
     pub(crate) mig_pending: Option<bool>,
+    /// Whether a change of the MIG mode waits for a reset, as on a machine that cannot reset the GPU by itself.
+    #[serde(default)]
+    pub(crate) mig_needs_reset: bool,
+    /// GPU instances without a compute instance, which no MIG device shows.
+    #[serde(default)]
+    pub(crate) bare_instances: Vec<EmptyInstance>,
     /// Errors of all NVLinks together.
     #[serde(default)]
     pub(crate) nvlink_errors: u64,

@@ -15,6 +15,7 @@
 )]
 
 pub mod board;
+pub mod carve;
 pub mod device;
 pub mod event;
 mod exports;

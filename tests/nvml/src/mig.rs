@@ -62,6 +62,8 @@ pub(crate) struct MigInstance {
     pub(crate) uuid: String,
     /// Profile such as `1g.10gb`: slices of seven, and memory.
     pub(crate) profile: String,
+    /// First eighth of the memory that it has; derived if absent.
+    pub(crate) start: Option<u32>,
     pub(crate) gpu_instance: Option<u32>,
     #[serde(default)]
     pub(crate) compute_instance: u32,
@@ -125,7 +127,7 @@ impl MigInstance {
 }
 
 impl Device {
-    fn can_be_cut(&self) -> NvmlResult {
+    pub(crate) fn can_be_cut(&self) -> NvmlResult {
         match self.model().mig {
             Some(_) => Ok(()),
             None => Err(NOT_SUPPORTED),
@@ -156,11 +158,9 @@ fn profile_info(
     if number >= nvml::NVML_GPU_INSTANCE_PROFILE_COUNT {
         return Err(INVALID_ARGUMENT);
     }
-    let mut profiles = PROFILES.iter();
-    let (_, slices, eighths, count) = *profiles
-        .find(|(offered, ..)| *offered == number)
-        .ok_or(NOT_SUPPORTED)?;
-    let gigabytes = device.model().memory_mib.div_ceil(8192) * eighths;
+    let profile = Profile::numbered(number).ok_or(NOT_SUPPORTED)?;
+    let Profile { slices, count, .. } = profile;
+    let gigabytes = profile.gigabytes(device);
     Ok(nvml::nvmlGpuInstanceProfileInfo_v2_t {
         version,
         id: number,
@@ -174,18 +174,59 @@ fn profile_info(
         jpegCount: 0,
         ofaCount: 0,
         memorySizeMB: u64::from(gigabytes) * 1000,
-        name: chars(&format!("MIG {slices}g.{gigabytes}gb")),
+        name: chars(&format!("MIG {}", profile.name(device))),
     })
 }
 
-/// Profiles of cards with MIG: NVML's number, slices, eighths of the memory, and the most instances.
-const PROFILES: [(c_uint, u32, u32, u32); 6] = [
-    (nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE, 1, 1, 7),
-    (nvml::NVML_GPU_INSTANCE_PROFILE_2_SLICE, 2, 2, 3),
-    (nvml::NVML_GPU_INSTANCE_PROFILE_3_SLICE, 3, 4, 2),
-    (nvml::NVML_GPU_INSTANCE_PROFILE_4_SLICE, 4, 4, 1),
-    (nvml::NVML_GPU_INSTANCE_PROFILE_7_SLICE, 7, 8, 1),
-    (nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2, 1, 2, 4),
+/// A profile of cards with MIG.
+#[derive(Clone, Copy)]
+pub(crate) struct Profile {
+    /// NVML's number, which is the id here as well.
+    pub(crate) number: c_uint,
+    pub(crate) slices: u32,
+    /// Eighths of the memory.
+    pub(crate) eighths: u32,
+    /// The most instances.
+    count: u32,
+}
+
+impl Profile {
+    /// Returns the profile of a number.
+    pub(crate) fn numbered(number: c_uint) -> Option<Self> {
+        PROFILES.into_iter().find(|it| it.number == number)
+    }
+
+    /// Returns the profile of a name.
+    pub(crate) fn named(device: &Device, name: &str) -> Option<Self> {
+        PROFILES.into_iter().find(|it| it.name(device) == name)
+    }
+
+    fn gigabytes(self, device: &Device) -> u32 {
+        device.model().memory_mib.div_ceil(8192) * self.eighths
+    }
+
+    /// Returns the name, such as `3g.40gb`.
+    pub(crate) fn name(self, device: &Device) -> String {
+        format!("{}g.{}gb", self.slices, self.gigabytes(device))
+    }
+}
+
+const fn profile(number: c_uint, slices: u32, eighths: u32, count: u32) -> Profile {
+    Profile {
+        number,
+        slices,
+        eighths,
+        count,
+    }
+}
+
+const PROFILES: [Profile; 6] = [
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE, 1, 1, 7),
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_2_SLICE, 2, 2, 3),
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_3_SLICE, 3, 4, 2),
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_4_SLICE, 4, 4, 1),
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_7_SLICE, 7, 8, 1),
+    profile(nvml::NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2, 1, 2, 4),
 ];
 
 fn the_instance(unit: &Device) -> Result<&MigInstance, Code> {

@@ -402,7 +402,10 @@ impl TraceRun {
             ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
             ToNode::Resume { attempt } => self.thaw(node, &attempt),
             // Nothing is lost here, so hosts are not asked for these.
-            ToNode::Forget { .. } | ToNode::RestoreGpus { .. } | ToNode::ShowWarrant { .. } => {}
+            ToNode::Forget { .. }
+            | ToNode::RestoreGpus { .. }
+            | ToNode::ShowWarrant { .. }
+            | ToNode::Carve(_) => {}
         }
     }
 

@@ -103,6 +103,18 @@ impl Core {
                 self.stop_attempts_of(now, uuid);
             }
         }
+        // A GPU whose units were read has answered, though it is no unit itself while it is cut.
+        for gpu in look
+            .units
+            .keys()
+            .filter(|gpu| !look.gpus.contains_key(*gpu))
+        {
+            let answered = GpuObservation::Present {
+                processes: None,
+                memory_used: None,
+            };
+            self.gpus.give_back(gpu, &answered, look.began);
+        }
         for release in self.releases.values_mut() {
             if release.since <= look.began {
                 remove_free(release, &self.gpus, look);

@@ -63,6 +63,7 @@ impl Core {
             ToNode::Resume { attempt } => self.on_resume(now, attempt),
             ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
             ToNode::ShowWarrant { attempt } => self.on_show(attempt),
+            ToNode::Carve(order) => self.on_carve(*order),
         }
     }
 
@@ -115,6 +116,13 @@ impl Core {
         }
         if let Some(why) = self.reported_absence() {
             return Some(Exit::NotBegun(why.to_owned()));
+        }
+        let gpus = assignment.gpus.iter();
+        let mut carved = gpus.filter(|gpu| self.is_carved(gpu));
+        if let Some(gpu) = carved.next() {
+            return Some(Exit::NotBegun(format!(
+                "GPU `{gpu}` is being cut into slices"
+            )));
         }
         self.lease_passed(now)
             .then(|| Exit::NotBegun(LEASE_PASSED.to_owned()))

@@ -45,6 +45,7 @@ impl Core {
             self.on_unlisted(now, id);
         }
         self.apply_early_scan(now);
+        self.order_carving_again();
         match self.greeted_link() {
             Some(link) if was_unheard => self.reject(link, &Rejection::SupervisorHeard),
             Some(_) if was_told => self.report_supervisor_state(),

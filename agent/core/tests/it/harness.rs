@@ -438,6 +438,7 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
             panic!("the core knows of no {exec:?}")
         }
+        ToSupervisor::Carve(gpu, layout) => format!("carve {gpu} into {layout}"),
         ToSupervisor::Notice {
             attempt, kill_at, ..
         } => format!("notice {attempt} {}", kill_at.0),

@@ -1,6 +1,7 @@
 //! Tests of the agent's core through its public API: tables of events and outputs, and a model test that
 //! plays coordinator, supervisor and steps at random.
 
+mod carving;
 mod harness;
 mod leases;
 mod links;

@@ -563,6 +563,7 @@ impl World {
             FromNode::Supervisor(_) => {}
             FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
+            FromNode::Carved { .. } => panic!("nobody ordered that"),
         }
     }
 
@@ -645,6 +646,7 @@ impl World {
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("the core knows of no {exec:?}")
             }
+            ToSupervisor::Carve(gpu, _) => panic!("nobody ordered to cut {gpu}"),
         }
     }
 

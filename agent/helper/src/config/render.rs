@@ -58,6 +58,12 @@ fn keys(config: &SupervisorConfig) -> Vec<KeyValue> {
         ),
         ("cuda_library", quoted(&config.cuda_library)),
         ("cuda_checkpoint", quoted(&config.cuda_checkpoint)),
+        ("carve_gpus", Some(config.carving.is_allowed.to_string())),
+        (
+            "carve_timeout",
+            Some(format!("\"{}\"", config.carving.limit)),
+        ),
+        ("nvml_library", quoted(&config.carving.library)),
         ("prolog", quoted(&hooks.prolog)),
         ("epilog", quoted(&hooks.epilog)),
         (

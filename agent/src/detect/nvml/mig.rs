@@ -131,6 +131,7 @@ pub(super) fn units(
              switch MIG off",
             whole.index
         ));
+        report.empty_gpus.push(whole);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::helper_program::HelperProgram;
 use crate::identity::{Identity, StepOwner};
 
 /// `PATH` of the helper, in which it finds the tool if the config does not name it.
-const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Most bytes of the helper's output that are read: a line for each of its processes, with room to spare.
 const MAX_WORDS_BYTES: u64 = 64 * 1024;

@@ -77,7 +77,7 @@ impl Table {
         // Helpers belong to this program alone, and have a time limit. A start may take any time and is not
         // waited for.
         let told = |attempt: &Attempt| !attempt.unsaved && attempt.moving.sent().is_none();
-        self.failed.is_empty() && self.attempts.values().all(told)
+        self.failed.is_empty() && !self.carvings.is_running() && self.attempts.values().all(told)
     }
 
     /// The state that is not in the spool, without descriptors of other modules.

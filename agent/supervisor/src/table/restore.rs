@@ -9,7 +9,7 @@ use nix::unistd::{Pid, Uid};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::supervision::{Exit, FreezerState, HostPhase, Process, ProcessEnd};
-use sluice_common::supervisor_config::{HostHooks, LeaseRules, OutputRetention};
+use sluice_common::supervisor_config::{CarveRules, HostHooks, LeaseRules, OutputRetention};
 use sluice_common::time::Time;
 use sluice_common::uid_range::UidRange;
 use sluice_common::usage::Usage;
@@ -21,6 +21,7 @@ use super::{
     ProcessScanner, Spawner, Spool, Table, TableError, clock, error_chain, info, process, warn,
 };
 use crate::attempt::{AfterHooksState, Origin};
+use crate::carving::Carvings;
 use crate::config::Cuda;
 use crate::gpu_move::GpuMove;
 use crate::groups::Groups;
@@ -54,6 +55,7 @@ pub struct TableOptions<'a> {
     pub hooks: HostHooks,
     /// Paths of NVIDIA's library and tool.
     pub cuda: Cuda,
+    pub carving: CarveRules,
     pub leases: LeaseRules,
     /// State of the previous program in this process.
     pub left: InheritedState,
@@ -142,6 +144,7 @@ impl Table {
             afters,
             cuda: setup.cuda,
             execs: super::exec::Execs::default(),
+            carvings: Carvings::new(setup.carving),
             owners,
             groups,
             attempts,

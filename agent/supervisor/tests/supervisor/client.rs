@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sluice_codec::{FrameBuffer, frame};
+use sluice_common::carving::CarveFailure;
 use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, Subject};
@@ -32,6 +33,10 @@ pub(crate) struct Client {
     pub(crate) hellos: usize,
     /// Ended programs beside attempts, in order.
     pub(crate) execs: Vec<(ExecId, Exit)>,
+    /// Results of orders to cut GPUs, in order.
+    pub(crate) carved: Vec<Option<CarveFailure>>,
+    /// Whether the host allows GPUs to be cut.
+    pub(crate) carves_gpus: bool,
     /// The last reported health.
     pub(crate) health: Option<HostHealth>,
     /// The last challenge.
@@ -52,6 +57,8 @@ impl Client {
             capabilities: BTreeMap::new(),
             hellos: 0,
             execs: Vec::new(),
+            carved: Vec::new(),
+            carves_gpus: false,
             health: None,
             challenge: None,
         };
@@ -188,8 +195,10 @@ impl Client {
                 version,
                 attempts,
                 capabilities,
+                carves_gpus,
                 ..
             } => {
+                self.carves_gpus = carves_gpus;
                 self.capabilities = capabilities;
                 assert_eq!(version, SUPERVISION_VERSION);
                 self.hellos += 1;
@@ -200,6 +209,7 @@ impl Client {
             }
             FromSupervisor::Health(health) => self.health = Some(health),
             FromSupervisor::Pong => {}
+            FromSupervisor::Carved(_, _, failure) => self.carved.push(failure),
             FromSupervisor::Challenge(challenge) => self.challenge = Some(challenge),
             FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),
             FromSupervisor::Attempt(view) => {

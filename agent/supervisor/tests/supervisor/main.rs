@@ -10,6 +10,7 @@
 
 mod after;
 mod births;
+mod carving;
 mod client;
 mod compromised;
 mod configs;

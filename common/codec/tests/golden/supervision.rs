@@ -2,6 +2,7 @@
 //! `supervision::SUPERVISION_VERSION` with it.
 
 use crate::notation::check;
+use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::device::DeviceNumber;
 use sluice_common::exec::{ExecId, ExecOrder};
 use sluice_common::host_health::HostHealth;
@@ -24,7 +25,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 2);
+    assert_eq!(SUPERVISION_VERSION, 3);
 }
 
 fn attempt() -> AttemptId {
@@ -259,6 +260,7 @@ fn hello_lists_every_phase() {
             view(HostPhase::Gone(end(None, Exit::StartFailed("no".into())))),
         ],
         capabilities: [(Capability::Freeze, Mechanism::Cgroup1)].into(),
+        carves_gpus: true,
     };
     let golden = format!(
         "00000000
@@ -277,7 +279,8 @@ fn hello_lists_every_phase() {
                01 0201000000000000 00 01 0301000000000000 00 # usage
              {MEMO} 00000000 {NEVER}
          0100000000000000        # capabilities: one
-           01000000 01000000"
+           01000000 01000000
+         01                      # carves_gpus"
     );
     check(&hello, &golden);
 }
@@ -427,4 +430,45 @@ fn exits() {
         &files,
         &format!("09000000 03000000 0200000000000000 {used}"),
     );
+}
+
+#[test]
+fn a_gpu_that_is_cut() {
+    let layout = || GpuLayout::slices(vec!["3g.40gb".parse().unwrap()]);
+    let slices = "01000000 0100000000000000 0700000000000000 '3g.40gb'";
+    let gpu = "0500000000000000 'GPU-0'";
+    let order = |layout| ToSupervisor::Carve("GPU-0".into(), layout);
+    check(&order(layout()), &format!("0f000000 {gpu} {slices}"));
+    check(
+        &order(GpuLayout::Whole),
+        &format!("0f000000 {gpu} 00000000"),
+    );
+    let carved = |failure| FromSupervisor::Carved("GPU-0".into(), layout(), failure);
+    check(&carved(None), &format!("06000000 {gpu} {slices} 00"));
+    let failures = [
+        (CarveFailure::NotAllowed, "00000000"),
+        (
+            CarveFailure::InUse("a".into()),
+            "01000000 0100000000000000 'a'",
+        ),
+        (CarveFailure::NeedsReset, "02000000"),
+        (
+            CarveFailure::NotOffered("3g.40gb".parse().unwrap()),
+            "03000000 0700000000000000 '3g.40gb'",
+        ),
+        (CarveFailure::NoRoom, "04000000"),
+        (
+            CarveFailure::Refused("a".into()),
+            "05000000 0100000000000000 'a'",
+        ),
+        (CarveFailure::TimedOut, "06000000"),
+        (
+            CarveFailure::OthersSeen(GpuLayout::Whole),
+            "07000000 00000000",
+        ),
+    ];
+    for (failure, golden) in failures {
+        let golden = format!("06000000 {gpu} {slices} 01 {golden}");
+        check(&carved(Some(failure)), &golden);
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::notation::check;
 use sluice_common::amount::Amounts;
+use sluice_common::carving::{CarveFailure, CarveOrder, CarveOutcome, GpuLayout};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
@@ -182,6 +183,8 @@ fn inventory() -> Inventory {
             addresses: BTreeSet::from(["a1".into()]),
         },
         gpus_unknown: true,
+        empty_gpus: Vec::new(),
+        carves_gpus: true,
     }
 }
 
@@ -230,6 +233,7 @@ const INVENTORY: &str = "
       0100000000000000         # machine: addresses: one
         0200000000000000 'a1'
     01                         # gpus_unknown
+    0000000000000000 01        # empty_gpus, carves_gpus
 ";
 
 #[test]
@@ -351,6 +355,7 @@ fn hello_of_a_new_host() {
         00000000 0000000000000000           # reserve
         0000000000000000 0000000000000000   # machine: id, addresses
         00                                  # gpus_unknown
+        0000000000000000 00                 # empty_gpus, carves_gpus
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
         0100000000000000                    # said_at
@@ -512,6 +517,23 @@ fn labels() {
 }
 
 #[test]
+fn a_gpu_that_was_cut_or_not() {
+    let carved = |outcome| FromNode::Carved {
+        gpu: "GPU".to_owned(),
+        outcome,
+    };
+    let gpu = "0300000000000000 'GPU'";
+    let golden = format!("09000000 {gpu} 00000000");
+    check(&carved(CarveOutcome::Done), &golden);
+    let failed = CarveOutcome::Failed {
+        why: CarveFailure::NoRoom,
+        is_restored: true,
+    };
+    let golden = format!("09000000 {gpu} 01000000 04000000 01");
+    check(&carved(failed), &golden);
+}
+
+#[test]
 fn whether_a_supervisor_answers() {
     let golden = "08000000 00000000";
     check(&FromNode::Supervisor(SupervisorState::Responding), golden);
@@ -658,6 +680,14 @@ fn orders_to_stop_and_to_forget() {
     check(&command(restore), &golden);
     let show = ToNode::ShowWarrant { attempt: attempt() };
     check(&command(show), &format!("{HEAD} 06000000 {ATTEMPT}"));
+    let carve = ToNode::Carve(Box::new(CarveOrder {
+        gpu: "GPU".to_owned(),
+        layout: GpuLayout::slices(vec!["3g.40gb".parse().unwrap()]),
+        before: GpuLayout::Whole,
+    }));
+    let layouts = "01000000 0100000000000000 0700000000000000 '3g.40gb' 00000000";
+    let golden = format!("{HEAD} 07000000 0300000000000000 'GPU' {layouts}");
+    check(&command(carve), &golden);
 }
 
 #[test]

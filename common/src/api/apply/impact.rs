@@ -31,3 +31,18 @@ pub struct PreemptedView {
     /// The step that takes its place.
     pub by: String,
 }
+
+/// Effect of a change on the GPUs of a host that a platform wants to be cut into slices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "CarvePlan")
+)]
+pub struct CarvePlanView {
+    /// The node; absent for those that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Description of the effect, with the numbers.
+    pub message: String,
+}

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::{InUseView, PreemptedView};
+use super::{CarvePlanView, InUseView, PreemptedView};
 use crate::access::{BindingSpec, RoleSpec};
 use crate::amount::table;
 use crate::cluster::{DefaultPool, SubjectSpec};
@@ -37,6 +37,9 @@ pub struct ApplyView<T = SpecView> {
     pub preempted: Vec<PreemptedView>,
     /// Queued steps that can never start after the changes.
     pub rejected: Vec<String>,
+    /// Effects on GPUs that platforms want to be cut into slices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub carvings: Vec<CarvePlanView>,
 }
 
 /// Result of one change.

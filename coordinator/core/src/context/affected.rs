@@ -35,6 +35,13 @@ impl PoolChecks {
         self.checks.first_key_value()
     }
 
+    /// The pools whose whole queue is to be checked.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = &PoolName> {
+        let whole = self.checks.iter();
+        let whole = whole.filter(|(_, check)| **check == PoolCheck::Queue);
+        whole.map(|(pool, _)| pool)
+    }
+
     /// The whole queue of a pool must be checked.
     pub(crate) fn insert(&mut self, pool: PoolName) {
         self.settled.remove(&pool);

@@ -24,9 +24,10 @@ use crate::output::{Answer, Applied, AppliedChange, CurrentTerms, Refusal, Refus
 use crate::record::Record;
 use crate::schedule::schedule;
 use crate::terms::access::{access_terms, change_access, check_access};
+use crate::terms::carving::carve_plans;
 use crate::terms::platforms::{
-    check_platforms, delete_platform, listing, loses_platform, put_platform, put_pool,
-    undeclared_defaults, with_platforms,
+    about_platforms, check_platforms, delete_platform, listing, loses_platform, put_platform,
+    put_pool, undeclared_defaults, with_platforms,
 };
 use crate::terms::targets::{name_of, pool_of, rank, subject_of};
 use crate::terms::templates::{
@@ -55,7 +56,14 @@ pub(crate) fn on_apply(
         Err(Refused { at: None, refusal })
     });
     match applied.is_ok() && !dry_run {
-        true => ctx.keep(trial),
+        true => {
+            ctx.keep(trial);
+            // The scheduler has run, and GPUs are cut after every input in pools that are affected.
+            let pools = changes
+                .iter()
+                .filter_map(|change| about_platforms(&change.desired));
+            pools.for_each(|(pool, _)| ctx.set_affected(pool.clone()));
+        }
         false => ctx.take_back(trial),
     }
     ctx.reply(reply, Answer::Applied(applied));
@@ -83,6 +91,7 @@ fn make_all(ctx: &mut Context, changes: &[TermsChange]) -> Result<Applied, Refus
         outcomes,
         uses,
         exposed: newly_at_risk(ctx, &claims),
+        carvings: carve_plans(ctx, changes),
         preempted: preempts(ctx),
         rejected,
     })

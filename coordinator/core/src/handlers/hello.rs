@@ -27,6 +27,7 @@ use crate::contact::change_rate::ChangeRate;
 use crate::contact::delivery::{DeliveryTerms, OrderDelivery};
 use crate::context::Context;
 use crate::hosts::access::check_claim;
+use crate::hosts::carving::repeat_carvings;
 use crate::hosts::gpus::take_gpu_states;
 use crate::hosts::labels::label_as_joined;
 use crate::hosts::link::{charge, cut, settle_node, watch};
@@ -82,6 +83,7 @@ pub(crate) fn on_node_hello(
         reconcile(ctx, &node, attempts, rebooted);
     }
     settle_node(ctx, &node);
+    repeat_carvings(ctx, &node);
     charge(ctx, &node);
     decide_again(ctx);
     watch(ctx, &node);

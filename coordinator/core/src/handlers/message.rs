@@ -6,6 +6,7 @@ use sluice_common::wire::FromNode;
 use crate::attempts::checkpoint::on_checkpoint;
 use crate::contact::change_rate::HostChange;
 use crate::context::Context;
+use crate::hosts::carving::on_carved;
 use crate::hosts::changes::on_change;
 use crate::hosts::link::{on_heard, settle_node};
 use crate::hosts::statuses::take_status;
@@ -34,6 +35,7 @@ pub(crate) fn on_from_node(
         FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
         FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),
         FromNode::Health(health) => on_change(ctx, node, HostChange::Health(health)),
+        FromNode::Carved { gpu, outcome } => on_carved(ctx, node, &gpu, outcome),
         FromNode::Supervisor(supervisor) => {
             on_change(ctx, node, HostChange::Supervisor(supervisor));
         }

@@ -62,7 +62,8 @@ pub(crate) fn cordon_gpus(
     Ok(())
 }
 
-/// Uncordons GPUs. The host checks those that it reported as unfit, and reports the result.
+/// Uncordons GPUs, and lets those be tried again that could not be cut. The host checks those that it reported as unfit,
+/// and reports the result.
 pub(crate) fn uncordon_gpus(
     ctx: &mut Context,
     name: &NodeName,
@@ -109,8 +110,11 @@ fn with_parents(node: &Node, units: Vec<String>) -> Vec<String> {
     let parents = units.iter().filter_map(|unit| node.parent_of(unit));
     let parents: BTreeSet<String> = parents.map(ToString::to_string).collect();
     let all = parents.into_iter().chain(units);
-    let is_closed =
-        |gpu: &String| node.gpu_cordons.contains_key(gpu) || node.gpus.faults.contains_key(gpu);
+    let is_closed = |gpu: &String| {
+        node.gpu_cordons.contains_key(gpu)
+            || node.gpus.faults.contains_key(gpu)
+            || node.has_failed_carving(gpu)
+    };
     all.filter(is_closed).collect()
 }
 
@@ -130,7 +134,8 @@ fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<St
         .map(|g| g.uuid.clone())
         .collect();
     if gpus.is_empty() {
-        let unlisted = node.filter(|node| !node.is_fit(selector));
+        let is_known = |node: &&Node| !node.is_fit(selector) || node.has_failed_carving(selector);
+        let unlisted = node.filter(is_known);
         gpus.extend(unlisted.map(|_| selector.to_string()));
     }
     if gpus.is_empty() {
@@ -152,12 +157,16 @@ impl Node {
             "" => "cordoned".to_string(),
             reason => format!("cordoned: {reason}"),
         });
-        by_hand.or_else(|| self.fault_of(unit).map(ToString::to_string))
+        let by_hand = by_hand.or_else(|| self.fault_of(unit).map(ToString::to_string));
+        let gpu = self.parent_of(unit).unwrap_or(unit);
+        let carving = self.carvings.get(gpu).filter(|_| self.is_carved(unit));
+        by_hand.or_else(|| Some(format!("it is being {}", carving?.layout.change())))
     }
 
-    /// Whether neither the host nor an admin withholds a unit of the node.
+    /// Whether neither the host nor an admin withholds a unit of the node, and it is not being cut.
     pub fn is_fit(&self, unit: &str) -> bool {
-        self.cordon_of(unit).is_none() && self.fault_of(unit).is_none()
+        let is_withheld = self.cordon_of(unit).is_some() || self.fault_of(unit).is_some();
+        !is_withheld && !self.is_carved(unit)
     }
 
     /// The cordon of a unit, or of its GPU.
@@ -178,7 +187,8 @@ impl State {
     pub fn unfit_word(&self, node: &Node, unit: &str) -> Option<&'static str> {
         let by_hand = node.cordon_of(unit).map(|_| "cordoned");
         let fault = || node.fault_of(unit).map(GpuFault::as_str);
+        let carved = || node.is_carved(unit).then_some("carved");
         let blocked = || self.index().blocker(node, unit).map(|_| "blocked");
-        by_hand.or_else(fault).or_else(blocked)
+        by_hand.or_else(fault).or_else(carved).or_else(blocked)
     }
 }

@@ -13,6 +13,8 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
+use crate::model::carving::Carving;
+
 /// A host with its resources, labels and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -57,6 +59,9 @@ pub struct Node {
     /// GPU of each MIG instance that a step holds and that the host no longer lists.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unlisted_instances: BTreeMap<String, String>,
+    /// GPUs that are being cut into slices, or that could not be, by UUID of the whole GPU.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub carvings: BTreeMap<String, Carving>,
 }
 
 /// The cordon of a GPU.

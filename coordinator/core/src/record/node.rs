@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::carving::CarveFailure;
 use sluice_common::id::{BootId, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::label::{LabelKey, LabelValue};
@@ -62,4 +63,19 @@ pub struct GpusCordoned {
     pub gpus: Vec<String>,
     /// Text of the admin, or empty.
     pub reason: String,
+}
+
+/// A GPU of a node could not be cut into slices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct CarvingFailed {
+    pub node: NodeName,
+    /// UUID of the whole GPU.
+    pub gpu: String,
+    /// Reason of the failure.
+    pub why: CarveFailure,
+    /// Whether the GPU is as it was before.
+    pub is_restored: bool,
+    /// Time of the next try.
+    pub retry_at: Time,
 }

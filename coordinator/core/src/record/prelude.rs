@@ -6,6 +6,7 @@ pub(super) use alloc::vec::Vec;
 
 pub(super) use serde::{Deserialize, Serialize};
 pub(super) use sluice_common::access::AuditEntry;
+pub(super) use sluice_common::carving::CarveOrder;
 pub(super) use sluice_common::cluster::ClusterSpec;
 pub(super) use sluice_common::credential::Generation;
 pub(super) use sluice_common::gpu_state::GpuStates;

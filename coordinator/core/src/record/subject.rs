@@ -6,9 +6,9 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
 
 use super::{
-    Adopted, Allocated, Ended, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
-    NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut, Record, Started,
-    StepEnded, StepMoved, Stopping, Suspended, Suspending,
+    Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
+    NodeDraining, NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut,
+    Record, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
 };
 
 /// The subject of a record.
@@ -112,7 +112,10 @@ impl Record {
             | R::NodeDeleted { node }
             | R::GpusReported { node, .. }
             | R::GpusCordoned(GpusCordoned { node, .. })
-            | R::GpusUncordoned { node, .. } => (A::Node(node), E::Node(node)),
+            | R::GpusUncordoned { node, .. }
+            | R::GpuCarving { node, .. }
+            | R::GpuCarved { node, .. }
+            | R::GpuNotCarved(CarvingFailed { node, .. }) => (A::Node(node), E::Node(node)),
             R::NodeDrained { node } | R::NodeRefused { node, .. } | R::NodeRevoked { node, .. } => {
                 (A::Node(node), E::Nothing)
             }

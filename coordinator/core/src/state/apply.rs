@@ -133,7 +133,7 @@ impl State {
             Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step } => self.on_step_forgotten(step),
             Record::Suspending(it) => self.on_suspending(at, it),
-            Record::Suspended(it) => self.on_suspended(at, &it.attempt, it.moved_mb),
+            Record::Suspended(it) => self.on_suspended(at, it),
             Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
             Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
             Record::NotSuspended(it) => self.on_not_suspended(&it.attempt, &it.why),
@@ -152,6 +152,9 @@ impl State {
             Record::RecoveryBegan { why, known } => self.on_recovery_began(at, *why, *known),
             Record::RecoveryEnded { end: _ } => self.on_recovery_ended(),
             Record::Adopted(it) => self.on_adopted(at, it),
+            Record::GpuCarving { node, order } => self.on_gpu_carving(at, node, order),
+            Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
+            Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
         }
     }
 

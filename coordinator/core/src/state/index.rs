@@ -2,7 +2,8 @@
 //! nodes. `state/apply.rs` updates them with each record; [`Index::of`] builds them from scratch, and an invariant
 //! compares the two.
 
-mod sorting;
+mod domains;
+mod hardware;
 mod units;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use sluice_scheduler::{
 
 use super::StoredState;
 use super::load::SubjectLoads;
+use crate::model::carving::CarveRequest;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
@@ -49,6 +51,8 @@ pub(crate) struct Index {
     levels: Vec<LabelKey>,
     /// Path of the narrowest domain of each node that is in one.
     domain_paths: BTreeMap<NodeName, Vec<String>>,
+    /// GPUs of each node that platforms want to be cut otherwise, by UUID.
+    wishes: BTreeMap<NodeName, BTreeMap<String, CarveRequest>>,
 }
 
 /// The attempts that hold resources on a node.
@@ -384,6 +388,7 @@ impl Index {
     pub(super) fn unsettle_node(&mut self, node: &Node) {
         self.hardware.remove(&node.name);
         self.domain_paths.remove(&node.name);
+        self.wishes.remove(&node.name);
         let Some(at_address) = self.addresses.get_mut(node.address()) else {
             return;
         };

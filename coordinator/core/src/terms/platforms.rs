@@ -226,7 +226,7 @@ pub(crate) fn loses_platform(
 }
 
 /// The pool whose platforms a change is about, and the platform if it is about only one.
-fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>)> {
+pub(crate) fn about_platforms(wanted: &Desired) -> Option<(&PoolName, Option<&PlatformName>)> {
     match wanted {
         Desired::Pool { pool, .. } => Some((pool, None)),
         Desired::Platform { pool, platform, .. } | Desired::NoPlatform { pool, platform } => {

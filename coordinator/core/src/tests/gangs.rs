@@ -41,7 +41,8 @@ fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
         | ToNode::Suspend { .. }
         | ToNode::Resume { .. }
         | ToNode::RestoreGpus { .. }
-        | ToNode::ShowWarrant { .. } => None,
+        | ToNode::ShowWarrant { .. }
+        | ToNode::Carve(_) => None,
     });
     sent.collect()
 }

@@ -12,6 +12,7 @@ use alloc::{format, string};
 use sluice_common::pool::PoolSpec;
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN, cores_of};
+use sluice_common::carving::CarveOrder;
 use sluice_common::credential::NodeClaim;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
@@ -619,6 +620,14 @@ fn order_in_words(order: &ToNode) -> String {
         ToNode::Resume { attempt } => format!("resume {attempt}"),
         ToNode::RestoreGpus { gpus } => format!("restore {}", gpus.join(",")),
         ToNode::ShowWarrant { attempt } => format!("show {attempt}"),
+        ToNode::Carve(order) => {
+            let CarveOrder {
+                gpu,
+                layout,
+                before,
+            } = &**order;
+            format!("carve {gpu} into {layout} from {before}")
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::mem::take;
 
 use coordinator_core::{Applied, AppliedChange, CurrentTerms, Desired, DesiredPool};
 use sluice_common::api::{
-    ApplyView, ChangeOutcome, DocumentKind, InUseView, PreemptedView, SpecChangeView, SpecView,
+    ApplyView, CarvePlanView, ChangeOutcome, DocumentKind, InUseView, PreemptedView,
+    SpecChangeView, SpecView,
 };
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::topology::TopologySpec;
@@ -19,6 +20,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Desired], applied: Applied) -> Ap
         exposed,
         preempted,
         rejected,
+        carvings,
     } = applied;
     let changes = wanted.iter().zip(outcomes);
     let uses = uses.into_iter().map(|it| InUseView {
@@ -29,6 +31,10 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Desired], applied: Applied) -> Ap
         step: step.to_string(),
         by: by.to_string(),
     });
+    let carvings = carvings.into_iter().map(|plan| CarvePlanView {
+        node: plan.node.map(|node| node.to_string()),
+        message: plan.message,
+    });
     ApplyView {
         dry_run,
         changes: changes.map(|(wanted, it)| change(wanted, it)).collect(),
@@ -36,6 +42,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Desired], applied: Applied) -> Ap
         exposed: exposed.iter().map(ToString::to_string).collect(),
         preempted: preempted.collect(),
         rejected: rejected.iter().map(ToString::to_string).collect(),
+        carvings: carvings.collect(),
     }
 }
 

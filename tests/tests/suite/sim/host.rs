@@ -386,6 +386,7 @@ impl SimHost {
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("agent-core knows of no {exec:?}")
             }
+            ToSupervisor::Carve(gpu, _) => panic!("no platform asks for slices of {gpu}"),
         }
     }
 

@@ -70,6 +70,8 @@ pub enum Mismatch {
     NotMoving(NodeName, PoolName),
     #[error("GPU `{1}` of node `{0}` is neither cordoned nor unfit")]
     GpuIsFit(NodeName, String),
+    #[error("GPU `{1}` of node `{0}` is cut already, or is not to be cut")]
+    GpuCarving(NodeName, String),
     #[error("node `{0}` still holds steps")]
     HoldsSteps(NodeName),
     #[error("generation {1} of node `{0}` after {2}")]

@@ -3,14 +3,16 @@
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 
+use sluice_common::carving::CarveOrder;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
+use crate::model::carving::{Carving, FailedCarving};
 use crate::model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
-use crate::record::{GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
+use crate::record::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 use crate::state::State;
 
 use super::{ApplyResult, Mismatch, RecordRef, need};
@@ -60,7 +62,7 @@ impl State {
             .as_ref()
             .map(|n| self.unlisted_instances(n, inventory));
         let set = before.as_ref().map(|n| n.labels_set.clone());
-        let node = Node {
+        let mut node = Node {
             name: name.clone(),
             pool,
             pool_of_config: of_config,
@@ -80,9 +82,14 @@ impl State {
                 .map(|n| n.gpu_cordons.clone())
                 .unwrap_or_default(),
             unlisted_instances: unlisted_instances.unwrap_or_default(),
+            carvings: before
+                .as_ref()
+                .map(|n| n.carvings.clone())
+                .unwrap_or_default(),
             unsupervised: before.as_ref().and_then(|n| n.unsupervised.clone()),
             cordon: before.and_then(|n| n.cordon),
         };
+        forget_failed_carvings(&mut node);
         self.index.settle_node(&node);
         self.index.place_node(&node);
         self.stored.nodes.insert(name.clone(), node);
@@ -262,11 +269,71 @@ impl State {
     pub(super) fn on_gpus_uncordoned(&mut self, name: &NodeName, gpus: &[String]) -> ApplyResult {
         let node = node_mut(&mut self.stored.nodes, name)?;
         for gpu in gpus {
+            let has_failed = node.has_failed_carving(gpu);
+            if has_failed {
+                node.carvings.remove(gpu);
+            }
             let closed = node.gpu_cordons.remove(gpu).is_some();
-            need(closed || node.gpus.faults.contains_key(gpu), || {
-                Mismatch::GpuIsFit(name.clone(), gpu.clone())
-            })?;
+            need(
+                closed || has_failed || node.gpus.faults.contains_key(gpu),
+                || Mismatch::GpuIsFit(name.clone(), gpu.clone()),
+            )?;
         }
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpu_carving(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        order: &CarveOrder,
+    ) -> ApplyResult {
+        let node = node_mut(&mut self.stored.nodes, name)?;
+        let CarveOrder {
+            gpu,
+            layout,
+            before,
+        } = order;
+        let known = node.carvings.get(gpu);
+        need(known.is_none_or(|known| known.failed.is_some()), || {
+            Mismatch::GpuCarving(name.clone(), gpu.clone())
+        })?;
+        let same = known.filter(|known| known.layout == *layout);
+        let carving = Carving {
+            layout: layout.clone(),
+            before: before.clone(),
+            since: at,
+            failures: same.map_or(0, |known| known.failures),
+            failed: None,
+        };
+        node.carvings.insert(gpu.clone(), carving);
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpu_carved(&mut self, name: &NodeName, gpu: &str) -> ApplyResult {
+        let node = node_mut(&mut self.stored.nodes, name)?;
+        let ended = node.carvings.remove(gpu);
+        need(ended.is_some_and(|it| it.failed.is_none()), || {
+            Mismatch::GpuCarving(name.clone(), gpu.to_string())
+        })?;
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpu_not_carved(&mut self, it: &CarvingFailed) -> ApplyResult {
+        let node = node_mut(&mut self.stored.nodes, &it.node)?;
+        let carving = node.carvings.get_mut(&it.gpu);
+        let carving = carving.filter(|carving| carving.failed.is_none());
+        let carving =
+            carving.ok_or_else(|| Mismatch::GpuCarving(it.node.clone(), it.gpu.clone()))?;
+        carving.failures = carving.failures.saturating_add(1);
+        carving.failed = Some(FailedCarving {
+            why: it.why.clone(),
+            is_restored: it.is_restored,
+            retry_at: it.retry_at,
+        });
         self.index.place_node(node);
         Ok(())
     }
@@ -316,6 +383,16 @@ impl State {
         self.index.scheduler_mut().remove_host(name);
         Ok(())
     }
+}
+
+/// Forgets the failures of GPUs that the node no longer lists.
+fn forget_failed_carvings(node: &mut Node) {
+    let Inventory {
+        gpus, empty_gpus, ..
+    } = &node.inventory;
+    let is_listed = |gpu: &String| gpus.iter().chain(empty_gpus).any(|it| it.whole() == gpu);
+    node.carvings
+        .retain(|gpu, carving| carving.failed.is_none() || is_listed(gpu));
 }
 
 /// Cordons a node. A node that is cordoned already keeps its time and its drain.

@@ -9,7 +9,7 @@ use sluice_common::wire::SuspendFailure;
 use sluice_reasons::Cause;
 
 use crate::model::step::{Attempt, Suspension, SuspensionPhase};
-use crate::record::Suspending;
+use crate::record::{Suspended, Suspending};
 use crate::state::State;
 
 use super::attempt::{attempt_mut, attempt_of, running};
@@ -42,7 +42,13 @@ impl State {
         self.stand(id, StepState::Suspending, reason)
     }
 
-    pub(super) fn on_suspended(&mut self, at: Time, id: &AttemptId, moved_mb: u64) -> ApplyResult {
+    pub(super) fn on_suspended(&mut self, at: Time, it: &Suspended) -> ApplyResult {
+        let Suspended {
+            attempt: id,
+            node: _,
+            moved_mb,
+        } = it;
+        let moved_mb = *moved_mb;
         let from = [Some(SuspensionPhase::Suspending)];
         self.change_suspension(id, &from, |attempt| {
             attempt.backfill = BTreeSet::new();

@@ -1,0 +1,76 @@
+//! The host for the coordinator: hardware, labels, readings and health, and the supervisor's part of these.
+
+use std::collections::BTreeMap;
+
+use agent_core::Input;
+use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::supervision::ToSupervisor;
+use sluice_common::wire::FromNode;
+
+use super::{Engine, ToLink};
+use crate::epoch::EpochError;
+
+impl Engine {
+    pub(super) fn on_supervisor_up(&mut self, input: Input) -> Result<(), EpochError> {
+        self.feed(input)?;
+        let known = self.core.statuses().map(|status| status.attempt);
+        self.kept.warrants.retain(&known.collect());
+        self.live.replace(self.unreleased());
+        self.order(ToSupervisor::Challenge);
+        Ok(())
+    }
+
+    /// The supervisor's capabilities replace the detected ones.
+    pub(super) fn on_capabilities(
+        &mut self,
+        found: BTreeMap<Capability, Mechanism>,
+        carves_gpus: bool,
+    ) {
+        let before = self.identity.inventory.clone();
+        self.capabilities = found;
+        self.carves_gpus = carves_gpus;
+        self.claim_capabilities();
+        if self.identity.inventory != before {
+            self.tell_inventory();
+        }
+    }
+
+    /// A later link starts with the new labels.
+    pub(super) fn on_labels(&mut self, labels: BTreeMap<String, String>) {
+        if self.identity.labels == labels {
+            return;
+        }
+        self.identity.labels = labels.clone();
+        if let Some((link, _)) = &self.link {
+            self.say(*link, ToLink::Say(FromNode::Labels(labels)));
+        }
+    }
+
+    pub(super) fn claim_capabilities(&mut self) {
+        if !self.identity.is_declared && !self.capabilities.is_empty() {
+            self.identity.inventory.capabilities = self.capabilities.clone();
+            self.identity.inventory.carves_gpus = self.carves_gpus;
+        }
+    }
+
+    pub(super) fn tell_health(&mut self) {
+        if let (Some((link, _)), Some(health)) = (&self.link, &self.health) {
+            self.say(*link, ToLink::Say(FromNode::Health(health.clone())));
+        }
+    }
+
+    /// Sends over the current link; a later one starts with the new inventory.
+    pub(super) fn tell_inventory(&mut self) {
+        if let Some((link, _)) = &self.link {
+            let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
+            self.say(*link, ToLink::Say(message));
+        }
+    }
+
+    /// A report that does not fit into the queue is dropped, because the next one follows soon.
+    pub(super) fn tell_readings(&self) {
+        if let (Some((_, outbox)), Some(readings)) = (&self.link, &self.readings) {
+            let _ = outbox.try_send(ToLink::Say(FromNode::Readings(readings.clone())));
+        }
+    }
+}
