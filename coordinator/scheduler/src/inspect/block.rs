@@ -172,7 +172,7 @@ impl<'a> RequestInPool<'a> {
         if let Some(resumes) = &self.request.resumes {
             return Some(self.block_on_own_host(&resumes.node));
         }
-        if let Some(full) = self.block_by_domains() {
+        if let Some(full) = self.block_by_domains(reserved.all()) {
             return Some(full);
         }
         let closest = self
@@ -186,15 +186,17 @@ impl<'a> RequestInPool<'a> {
         Some(BlockReason::HostsFull { closest })
     }
 
-    /// The domain with the most hosts that have room, if it has some and the request must run within one.
-    fn block_by_domains(&self) -> Option<BlockReason<'a>> {
+    /// The domain with the most hosts that have room beyond `reservations`, if it has some and the request must run within
+    /// one.
+    fn block_by_domains(&self, reservations: &Reservations) -> Option<BlockReason<'a>> {
         let within = self.must_run_within()?;
         let with_room = self.each_place().filter_map(|place| {
-            let free = place.covering(&place.host_index().by_free);
-            Some((free.count(), place.domain?.path))
+            let hosts = place.hosts_with_room(reservations);
+            Some((hosts, place.domain?.path))
         });
         let (hosts, domain) = with_room.min_by_key(|(hosts, _)| Reverse(*hosts))?;
-        (hosts > 0).then_some(BlockReason::DomainsFull {
+        let is_short = (1..self.request.hosts as usize).contains(&hosts);
+        is_short.then_some(BlockReason::DomainsFull {
             level: &within.level,
             domain,
             hosts,

@@ -114,6 +114,12 @@ impl<'a> RequestInPool<'a> {
         (hosts.len() == wanted).then_some((compared, hosts))
     }
 
+    /// Number of hosts that have enough free beyond `reservations`, in the domain that is being tried; counted up to the
+    /// number of hosts that are compared.
+    pub(crate) fn hosts_with_room(&self, reservations: &Reservations) -> usize {
+        self.offers(reservations).len()
+    }
+
     /// Hosts that have enough free, at most as many as are compared: the tightest, or those with the most free.
     fn offers(&self, reservations: &Reservations) -> Vec<(PlacementRank, &'a NodeName)> {
         let each = self.request.each;
