@@ -516,6 +516,7 @@ mod tests {
     #[test]
     fn a_config_is_shown_as_the_file_would_write_it() {
         let text = "agent_uid = 7\nlog_filter = \"warn\"\npids_max = 9\numask = \"027\"\nworkdirs = [\"/a\"]\n\
+            carve_gpus = true\ncarve_timeout = \"2m\"\n\
             keep_work = \"1h\"\nmin_free = \"1MiB\"\nuid_range = \"none\"\nshared_users = [\"x\", 3]\n\
             other_submitters = \"as_usual\"\ndefault_user = \"x\"\nas_submitter = { b = 1001 }\n\
             [users]\nprod = \"p\"\n[limits]\ncore = 0\n[hooks]\nprolog = \"/p\"\n";
@@ -526,7 +527,8 @@ mod tests {
             warnings: vec!["beware".to_owned()],
         };
         let wanted = "# config = \"/etc/s.toml\"\nlog_filter = \"warn\"\ncgroup = \"own\"\nagent_uid = 7\npids_max = 9\n\
-            default_user = \"x\"\numask = \"027\"\nworkdirs = [\"/a\"]\nprolog = \"/p\"\nmax_lease = \"1d\"\n\
+            default_user = \"x\"\numask = \"027\"\nworkdirs = [\"/a\"]\ncarve_gpus = true\n\
+            carve_timeout = \"2m\"\nprolog = \"/p\"\nmax_lease = \"1d\"\n\
             allow_root = false\noutput_max = \"1073741824B\"\noutput_retention = \"7d\"\n\
             output_total_max = \"68719476736B\"\nkeep_work = \"1h\"\nmin_free = \"1048576B\"\n\
             uid_range = \"none\"\nshared_users = [\"x\", 3]\nas_submitter = { \"b\" = 1001 }\n\
