@@ -140,13 +140,20 @@ impl HostLabels<'_> {
         views
     }
 
-    /// The value of a label or fact of the host; `None` if it has none, or if its GPUs differ in it.
-    pub fn value(&self, key: &LabelKey) -> Option<String> {
-        let mut views = self.labels_by_gpu().into_iter();
-        let value = views.next()?.remove(key.as_str())?;
-        views
-            .all(|labels| labels.get(key.as_str()) == Some(&value))
-            .then_some(value)
+    /// The values of labels and facts of the host, in order, up to the first that it lacks or in which its GPUs differ.
+    pub fn values(&self, keys: &[LabelKey]) -> Vec<String> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let views = self.labels_by_gpu();
+        let values = keys.iter().map_while(|key| {
+            let mut values = views.iter().map(|labels| labels.get(key.as_str()));
+            let value = values.next()??;
+            values
+                .all(|other| other == Some(value))
+                .then(|| value.clone())
+        });
+        values.collect()
     }
 
     /// Whether a selector matches the host or one of its GPUs.

@@ -1,7 +1,6 @@
 //! The topology of the cluster: levels such as zone and rack, which divide hosts into domains by their labels.
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -41,17 +40,6 @@ pub struct DomainRequest {
     pub level: LevelName,
     /// Whether the step waits until one domain has room; else it takes hosts of several.
     pub required: bool,
-}
-
-impl fmt::Display for DomainRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let field = if self.required {
-            "within"
-        } else {
-            "prefer_within"
-        };
-        write!(f, "{field}: {}", self.level)
-    }
 }
 
 impl TopologySpec {

@@ -20,8 +20,7 @@ impl Index {
 
     /// Finds the domains of a node after a change of its labels and facts or of the topology.
     pub(super) fn sort_domains(&mut self, host: &HostLabels<'_>) {
-        let values = self.levels.iter().map_while(|label| host.value(label));
-        let domain_path: Vec<String> = values.collect();
+        let domain_path = host.values(&self.levels);
         self.domain_paths.remove(host.name);
         if !domain_path.is_empty() {
             self.domain_paths.insert(host.name.clone(), domain_path);
