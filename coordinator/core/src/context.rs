@@ -131,9 +131,9 @@ impl Context {
         self.affected.first()
     }
 
-    /// The pools whose whole queue is to be checked.
-    pub(crate) fn affected_pools(&self) -> Vec<PoolName> {
-        self.affected.whole().cloned().collect()
+    /// Whether the whole queue of a pool is to be checked.
+    pub(crate) fn is_affected(&self, pool: &PoolName) -> bool {
+        self.affected.is_whole(pool)
     }
 
     pub(crate) fn set_affected(&mut self, pool: PoolName) {

@@ -30,7 +30,7 @@ use crate::handlers::step_move::on_move_step;
 use crate::handlers::submit::on_submit;
 use crate::handlers::suspension_timeout::on_suspension_timer;
 use crate::handlers::warrant::on_warrant;
-use crate::hosts::carving::carve;
+use crate::hosts::carving::{carve, nodes_to_carve};
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
 use crate::model::node::Node;
@@ -162,11 +162,11 @@ impl Core {
     /// Starts steps that can start, and forgets old ones.
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
-        let pools = self.ctx.affected_pools();
+        let nodes = nodes_to_carve(&self.ctx);
         // Before the scheduler, so that an idle GPU is not granted once more, and after it, because nominations end there.
-        carve(&mut self.ctx, &pools);
+        carve(&mut self.ctx, &nodes);
         schedule(&mut self.ctx);
-        if carve(&mut self.ctx, &pools) {
+        if carve(&mut self.ctx, &nodes) {
             schedule(&mut self.ctx);
         }
         forget_old(&mut self.ctx);

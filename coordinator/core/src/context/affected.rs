@@ -35,11 +35,9 @@ impl PoolChecks {
         self.checks.first_key_value()
     }
 
-    /// The pools whose whole queue is to be checked.
-    pub(crate) fn whole(&self) -> impl Iterator<Item = &PoolName> {
-        let whole = self.checks.iter();
-        let whole = whole.filter(|(_, check)| **check == PoolCheck::Queue);
-        whole.map(|(pool, _)| pool)
+    /// Whether the whole queue of a pool is to be checked.
+    pub(crate) fn is_whole(&self, pool: &PoolName) -> bool {
+        self.checks.get(pool) == Some(&PoolCheck::Queue)
     }
 
     /// The whole queue of a pool must be checked.

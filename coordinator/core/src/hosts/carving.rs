@@ -9,7 +9,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use sluice_common::carving::{CarveFailure, CarveOrder, CarveOutcome};
-use sluice_common::id::{NodeName, PoolName};
+use sluice_common::id::NodeName;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::ToNode;
 
@@ -26,17 +26,21 @@ const FIRST_PAUSE: Span = Span::from_secs(10 * 60);
 /// Longest pause after a failure.
 const LONGEST_PAUSE: Span = Span::from_secs(8 * 3600);
 
-/// Begins to cut the idle GPUs of these pools. Returns whether it did.
-pub(crate) fn carve(ctx: &mut Context, pools: &[PoolName]) -> bool {
+/// The nodes with GPUs that platforms want to be cut otherwise, in pools whose whole queue is to be checked.
+pub(crate) fn nodes_to_carve(ctx: &Context) -> Vec<NodeName> {
+    let nodes = ctx.state().index().nodes_to_carve();
+    let is_affected = |name: &&NodeName| {
+        let node = ctx.state().node(name);
+        node.is_some_and(|node| ctx.is_affected(&node.pool))
+    };
+    nodes.filter(is_affected).cloned().collect()
+}
+
+/// Begins to cut the idle GPUs of these nodes. Returns whether it did.
+pub(crate) fn carve(ctx: &mut Context, nodes: &[NodeName]) -> bool {
     if ctx.state().recovery().is_some() {
         return false;
     }
-    let nodes = ctx.state().index().nodes_to_carve();
-    let is_meant = |name: &&NodeName| {
-        let node = ctx.state().node(name);
-        node.is_some_and(|node| pools.contains(&node.pool))
-    };
-    let nodes: Vec<NodeName> = nodes.filter(is_meant).cloned().collect();
     nodes
         .iter()
         .fold(false, |any, node| carve_node(ctx, node) | any)

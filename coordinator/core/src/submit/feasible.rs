@@ -66,7 +66,7 @@ pub(crate) fn never_in(
         Infeasible::NoHostFits { hosts } => return no_host_fits(ctx, pool, request, hosts),
         Infeasible::NoLevel { level } => {
             let levels = ctx.state().scheduler().levels().to_vec();
-            return no_domain(pool, HostMismatch::NoLevel { level, levels });
+            return none_fits(pool, HostMismatch::NoLevel { level, levels });
         }
         Infeasible::NoDomainFits {
             level,
@@ -74,7 +74,7 @@ pub(crate) fn never_in(
             hosts,
         } => {
             let closest = DomainShortage::of(&level, &domain, request.hosts, hosts);
-            return no_domain(pool, HostMismatch::TooFewInDomain(closest));
+            return none_fits(pool, HostMismatch::TooFewInDomain(closest));
         }
         Infeasible::ExceedsPoolCapacity {
             key,
@@ -123,7 +123,7 @@ pub(crate) fn never_in(
     }
 }
 
-fn no_domain(pool: &PoolName, hosts: HostMismatch) -> Rejection {
+fn none_fits(pool: &PoolName, hosts: HostMismatch) -> Rejection {
     let pool = pool.clone();
     Rejection::NoHostFits { pool, hosts }
 }
@@ -153,8 +153,7 @@ fn no_host_fits(ctx: &Context, pool: &PoolName, request: &Request, large: usize)
         });
         HostMismatch::TooSmall(shortage)
     };
-    let pool = pool.clone();
-    Rejection::NoHostFits { pool, hosts }
+    none_fits(pool, hosts)
 }
 
 pub(crate) fn no_policy(request: &Request) -> Rejection {

@@ -4,10 +4,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::carving::GpuLayout;
 use sluice_common::facts::HostLabels;
 use sluice_common::id::NodeName;
-use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::inventory::Gpu;
 use sluice_common::platform::spec::{self, PlatformSpecs};
 use sluice_scheduler::{GpuKind, Hardware};
 
@@ -28,7 +27,7 @@ impl Index {
             class: gpu.class(),
             platforms: platforms(Some(gpu)),
         };
-        let wishes = carve_wishes(declared, &host, &node.inventory);
+        let wishes = carve_wishes(declared, &host, node);
         let gpus = node.inventory.gpus.iter();
         let hardware = match node.inventory.gpus.is_empty() {
             true => Hardware::uniform(platforms(None), 0),
@@ -67,7 +66,7 @@ impl Index {
 fn carve_wishes(
     declared: Option<&PlatformSpecs>,
     host: &HostLabels<'_>,
-    inventory: &Inventory,
+    node: &Node,
 ) -> BTreeMap<String, CarveRequest> {
     let layouts = declared.into_iter().flatten();
     let layouts =
@@ -77,8 +76,8 @@ fn carve_wishes(
     if layouts.is_empty() {
         return wishes;
     }
-    let empty = inventory.empty_gpus.iter();
-    let wholes = inventory.gpus.iter().chain(empty).map(Gpu::as_whole);
+    let empty = node.inventory.empty_gpus.iter();
+    let wholes = node.inventory.gpus.iter().chain(empty).map(Gpu::as_whole);
     let wholes: BTreeMap<String, Gpu> = wholes.map(|gpu| (gpu.uuid.clone(), gpu)).collect();
     for (uuid, gpu) in wholes {
         let meant = layouts
@@ -88,8 +87,7 @@ fn carve_wishes(
         let Some((platform, _, layout)) = meant.first() else {
             continue;
         };
-        let units = inventory.gpus.iter().filter(|it| it.whole() == uuid);
-        if GpuLayout::of_units(units) == *layout {
+        if node.layout_of(&uuid) == *layout {
             continue;
         }
         let rival = meant.iter().find(|(_, _, other)| other != layout);
