@@ -32,6 +32,10 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         *name = bare.unwrap_or_else(|| name.clone());
     }
     kinds::check(&args)?;
+    if matches!(args.kind, GetKind::Cluster | GetKind::Topology) {
+        // There is only one, without a name.
+        args.names = vec![args.kind.plural().to_owned()];
+    }
     let out = out.with_labels(args.show_labels);
     match args.kind {
         GetKind::Steps => get::<StepView>(client, &args, out),
@@ -40,15 +44,8 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         GetKind::Policies => get::<PolicyView>(client, &args, out),
         GetKind::Platforms => get::<PoolPlatform>(client, &args, out),
         GetKind::Templates => get::<TemplateView>(client, &args, out),
-        GetKind::Cluster => {
-            // There is only one, without a name.
-            args.names = vec![GetKind::Cluster.plural().to_owned()];
-            get::<ClusterView>(client, &args, out)
-        }
-        GetKind::Topology => {
-            args.names = vec![GetKind::Topology.plural().to_owned()];
-            get::<TopologyView>(client, &args, out)
-        }
+        GetKind::Cluster => get::<ClusterView>(client, &args, out),
+        GetKind::Topology => get::<TopologyView>(client, &args, out),
         GetKind::Validations => get::<ValidationView>(client, &args, out),
         GetKind::Roles => get::<RoleView>(client, &args, out),
         GetKind::Bindings => get::<BindingView>(client, &args, out),

@@ -261,27 +261,25 @@ impl Gettable for TemplateView {
     }
 }
 
-impl Gettable for ClusterView {
-    fn known(_client: &Client) -> Vec<String> {
-        Vec::new()
-    }
+/// A kind of which there is one, without a name.
+trait Singleton: Listed + Sized {
+    /// Returns it as the coordinator has it now.
+    fn read(client: &Client) -> Result<Self, ApiError>;
+}
 
-    const OWN_EVENTS: bool = false;
-
-    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        Ok(vec![client.cluster()?])
-    }
-
-    fn one(client: &Client, _name: &str) -> Result<Self, ApiError> {
+impl Singleton for ClusterView {
+    fn read(client: &Client) -> Result<Self, ApiError> {
         client.cluster()
-    }
-
-    fn fits(&self, _args: &GetArgs) -> bool {
-        true
     }
 }
 
-impl Gettable for TopologyView {
+impl Singleton for TopologyView {
+    fn read(client: &Client) -> Result<Self, ApiError> {
+        client.topology()
+    }
+}
+
+impl<T: Singleton> Gettable for T {
     fn known(_client: &Client) -> Vec<String> {
         Vec::new()
     }
@@ -289,11 +287,11 @@ impl Gettable for TopologyView {
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        Ok(vec![client.topology()?])
+        Ok(vec![Self::read(client)?])
     }
 
     fn one(client: &Client, _name: &str) -> Result<Self, ApiError> {
-        client.topology()
+        Self::read(client)
     }
 
     fn fits(&self, _args: &GetArgs) -> bool {
