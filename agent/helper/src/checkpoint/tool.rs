@@ -90,15 +90,16 @@ impl Checkpointer for Tool {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
 
     fn tool(dir: &Path, script: &str) -> Tool {
         let path = dir.join("cuda-checkpoint");
-        // Written under another name first: a file that is being written cannot be executed.
-        let new = dir.join("new");
-        fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::rename(new, &path).unwrap();
+        let text = dir.join("text");
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        // Another process writes the program: a child that a test beside this one starts meanwhile would inherit the
+        // open file, and a file that somebody may write cannot be executed.
+        let mut install = Command::new("install");
+        let installed = install.arg("-m755").arg(text).arg(&path).status();
+        assert!(installed.unwrap().success());
         Tool::find(Some(&path)).unwrap()
     }
 

@@ -173,13 +173,17 @@ pub fn start_epilog(id: &AttemptId, epilog: &HookCommand<'_>) -> io::Result<u32>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
     fn script(dir: &Path, text: &str) -> PathBuf {
-        let path = dir.join("hook");
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (path, written) = (dir.join("hook"), dir.join("text"));
+        fs::write(&written, format!("#!/bin/sh\n{text}\n")).unwrap();
+        // Another process writes the program: a child that a test beside this one starts meanwhile would inherit the
+        // open file, and a file that somebody may write cannot be executed.
+        let mut install = Command::new("install");
+        let installed = install.arg("-m755").arg(&written).arg(&path).status();
+        assert!(installed.unwrap().success());
+        fs::remove_file(written).unwrap();
         path
     }
 

@@ -419,8 +419,11 @@ fn play(harness: &mut Harness, event: Event) {
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             if mcpu == 0 {
-                // It takes the defaults of its pool.
-                spec.resources = ResourceSettings::default();
+                // It takes the defaults of its pool, for what it does not ask for itself.
+                spec.resources = ResourceSettings {
+                    gpu_count: (gpus > 0).then_some(gpus),
+                    ..ResourceSettings::default()
+                };
             }
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
