@@ -3,13 +3,13 @@
 //! attempt's end, or after `keep_work`. `table` drives it.
 //!
 //! ```text
-//! idle --(time)--> a child lists overdue directories, and empties the trash --(names)--> they are moved to the trash
-//! --> idle
+//! idle --(time)--> a child empties the trash, and lists overdue directories --(names)--> they are moved to the trash
+//! idle --(something was moved to the trash)--> a child empties it --> idle
 //! ```
 //!
 //! Listing and removing many files is slow, so a child of the supervisor does both. The child only reports names; the
 //! supervisor, which knows which attempts have started meanwhile, moves the directories to the trash by a rename.
-//! The next child empties the trash.
+//! The next child empties the trash. Small empty directories, which most steps leave, are removed at once.
 
 mod trash;
 
@@ -43,8 +43,15 @@ const WORK_SUFFIX: &str = "/work";
 /// Time between two sweeps if nothing is urgent.
 const CHECK_INTERVAL: Span = Span::from_secs(600);
 
+/// Time from the end of an attempt to the next look at what all directories take.
+const RECOUNT_AFTER: Span = Span::from_secs(10);
+
 /// Shortest time between two sweeps, however short the retention.
 const MIN_PAUSE: Span = Span::from_secs(1);
+
+/// Most bytes of a directory that may be removed without a child. A step can make its directory so large that the
+/// kernel searches it for long, even if nothing is left in it.
+const SMALL_DIR_BYTES: u64 = 4096;
 
 /// Most bytes of names in one sweep. They fit into a pipe, so the child never blocks; the next sweep does the
 /// rest.
@@ -55,7 +62,12 @@ const MAX_NAMES_BYTES: usize = 60 * 1024;
 pub struct OutputSweep {
     attempts_dir: PathBuf,
     rules: OutputRetention,
+    /// When directories are listed again.
     next_at: BootMillis,
+    /// Whether something was moved to the trash since the last sweep.
+    trash_filled: bool,
+    /// When the trash may be emptied again.
+    trash_at: BootMillis,
     looking: Option<SweepChild>,
     /// Start time and number of moves to the trash. Names there never repeat, even if a supervisor keeps its
     /// pid in an upgrade.
@@ -77,6 +89,8 @@ impl OutputSweep {
             attempts_dir,
             rules,
             next_at: BootMillis(0),
+            trash_filled: false,
+            trash_at: BootMillis(0),
             looking: None,
             binned: (clock::boot_now(), 0),
             trouble_logged: false,
@@ -85,34 +99,47 @@ impl OutputSweep {
 
     /// When to call [`OutputSweep::on_time`].
     pub fn wake_at(&self) -> Option<BootMillis> {
-        self.looking.is_none().then_some(self.next_at)
+        let trash = self.trash_filled.then_some(self.trash_at);
+        let next = trash.into_iter().fold(self.next_at, BootMillis::min);
+        self.looking.is_none().then_some(next)
     }
 
     /// Starts a sweep if one is due. Attempts that are `known` stay.
     pub fn on_time<'a>(&mut self, now: BootMillis, known: impl Iterator<Item = &'a AttemptId>) {
-        if self.looking.is_some() || now < self.next_at {
+        let lists = now >= self.next_at;
+        let empties = self.trash_filled && now >= self.trash_at;
+        if self.looking.is_some() || !(lists || empties) {
             return;
         }
-        let least_often = CHECK_INTERVAL.min(self.rules.keep_for);
-        self.next_at = clock::after(now, least_often.max(MIN_PAUSE));
-        let known = known.map(ToString::to_string).collect();
-        match self.look(&known) {
+        self.trash_filled = false;
+        self.trash_at = clock::after(now, MIN_PAUSE);
+        let known = lists.then(|| {
+            let least_often = CHECK_INTERVAL.min(self.rules.keep_for);
+            self.next_at = clock::after(now, least_often.max(MIN_PAUSE));
+            known.map(ToString::to_string).collect()
+        });
+        match self.look(known.as_ref()) {
             Ok(looking) => (self.looking, self.trouble_logged) = (Some(looking), false),
-            Err(e) => self.tell_trouble(&e),
+            Err(e) => {
+                self.trash_filled = true;
+                self.tell_trouble(&e);
+            }
         }
     }
 
-    fn look(&self, known: &BTreeSet<String>) -> io::Result<SweepChild> {
+    fn look(&self, known: Option<&BTreeSet<String>>) -> io::Result<SweepChild> {
         let (names, mut told) = io::pipe()?;
         let pid = background::start(&[told.as_raw_fd()], || {
-            let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
+            trash::empty(&self.attempts_dir.join(TRASH));
+            if let Some(known) = known {
+                let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
+            }
         })?;
         Ok(SweepChild { pid, names })
     }
 
     /// Runs in the child.
     fn tell_names(&self, known: &BTreeSet<String>, told: &mut impl Write) -> io::Result<()> {
-        trash::empty(&self.attempts_dir.join(TRASH));
         let mut text = String::new();
         for name in overdue(&self.attempts_dir, known, self.rules, SystemTime::now())? {
             if text.len() + name.len() >= MAX_NAMES_BYTES {
@@ -177,7 +204,7 @@ impl OutputSweep {
 
     /// Whether disk space is being freed.
     pub fn is_removing(&self) -> bool {
-        self.looking.is_some() || self.next_at == BootMillis(0)
+        self.looking.is_some() || self.trash_filled || self.next_at == BootMillis(0)
     }
 
     /// No process of an attempt is left that could use its working directory.
@@ -191,10 +218,8 @@ impl OutputSweep {
 
     /// A part that cannot be moved is removed when the attempt is forgotten.
     fn remove_part(&mut self, id: &AttemptId, part: &str) {
-        match self.bin(&self.dir(id).join(part)) {
-            Ok(true) => self.next_at = BootMillis(0),
-            Ok(false) => {}
-            Err(e) => self.tell_trouble(&e),
+        if let Err(e) = self.bin(&self.dir(id).join(part)) {
+            self.tell_trouble(&e);
         }
     }
 
@@ -204,20 +229,19 @@ impl OutputSweep {
     /// # Errors
     /// If it cannot be moved.
     pub fn clear_old_directory(&mut self, id: &AttemptId) -> io::Result<()> {
-        if self.bin(&self.dir(id))? {
-            self.next_at = BootMillis(0);
-        }
-        Ok(())
+        self.bin(&self.dir(id)).map(drop)
     }
 
-    /// Moves the directory of an attempt, or a part of it, to the trash; returns whether there was one.
+    /// Removes a small empty directory, or moves what else is there to the trash; returns whether there was anything.
     fn bin(&mut self, dir: &Path) -> io::Result<bool> {
-        if let Err(e) = fs::symlink_metadata(dir) {
-            return if e.kind() == io::ErrorKind::NotFound {
-                Ok(false)
-            } else {
-                Err(e)
-            };
+        let found = match fs::symlink_metadata(dir) {
+            Ok(found) => found,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        let is_small = found.is_dir() && found.len() <= SMALL_DIR_BYTES;
+        if is_small && fs::remove_dir(dir).is_ok() {
+            return Ok(true);
         }
         let bin = self.attempts_dir.join(TRASH);
         fs::DirBuilder::new()
@@ -227,6 +251,7 @@ impl OutputSweep {
         let (since, count) = &mut self.binned;
         *count += 1;
         fs::rename(dir, bin.join(format!("{}.{count}", since.0)))?;
+        self.trash_filled = true;
         Ok(true)
     }
 
@@ -242,6 +267,8 @@ impl OutputSweep {
             // The agent has read the checkpoint's time from it by now.
             self.remove_part(id, STEP_DIR);
         }
+        let recount_at = clock::after(clock::boot_now(), RECOUNT_AFTER);
+        self.next_at = self.next_at.min(recount_at);
         let dir = self.dir(id);
         let flags = UtimensatFlags::NoFollowSymlink;
         // Fails if the attempt never had a directory; otherwise its age would count from the last change.
@@ -392,7 +419,14 @@ mod tests {
         let mut sweep = OutputSweep::new(dir.path().to_owned(), rules(99, u64::MAX));
         sweep.next_at = BootMillis(u64::MAX);
         sweep.clear_old_directory(&id).unwrap();
-        assert_eq!(sweep.next_at, BootMillis(u64::MAX), "there was nothing");
+        fs::create_dir(dir.path().join("old.1")).unwrap();
+        sweep.clear_old_directory(&id).unwrap();
+        assert!(!dir.path().join("old.1").exists(), "it was empty");
+        assert_eq!(
+            sweep.wake_at(),
+            Some(BootMillis(u64::MAX)),
+            "nothing is in the trash"
+        );
         for binned in 1..=2 {
             fs::create_dir_all(dir.path().join("old.1/work/deep")).unwrap();
             sweep.clear_old_directory(&id).unwrap();
@@ -404,7 +438,11 @@ mod tests {
                 "it lies there whole until a child removes it"
             );
         }
-        assert_eq!(sweep.next_at, BootMillis(0), "and the next look is soon");
+        assert_eq!(
+            sweep.wake_at(),
+            Some(BootMillis(0)),
+            "and it is emptied soon"
+        );
     }
 
     #[test]

@@ -281,7 +281,7 @@ fn a_place_where_nothing_can_be_written_fails_the_start() {
     let host = Host::start();
     // A file instead of the directory for trash stops even root.
     let place = host.attempt_dir(&"blocked.1");
-    fs::create_dir(&place).unwrap();
+    fs::create_dir_all(place.join("left")).unwrap();
     fs::write(place.with_file_name(".removed"), b"").unwrap();
     let mut client = host.client();
     let blocked = spec("blocked.1", &["true"]);
