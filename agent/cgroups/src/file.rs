@@ -1,7 +1,7 @@
 //! Reads and writes the kernel's files of a control group. Every error names its file.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use sluice_common::limit::MAX_SENTENCE_BYTES;
@@ -53,6 +53,29 @@ impl GroupError {
     }
 }
 
+/// Bytes that fit into the first read of a file; most files of the kernel are shorter.
+const READ_BYTES: usize = 4096;
+
+/// Reads a file of the kernel. These files have no size, so asking for it and growing a buffer bit by bit, as
+/// [`fs::read`] does, would take three times as many calls.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(READ_BYTES);
+    // A limited reader does not ask for the size.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a file of the kernel as text.
+///
+/// # Errors
+/// If it cannot be read or is not UTF-8.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?).map_err(io::Error::other)
+}
+
 /// Writes `value` in one call, as the kernel requires. Never creates a file.
 pub fn write(path: &Path, value: &str) -> Result<(), GroupError> {
     OpenOptions::new()
@@ -74,15 +97,21 @@ pub fn make(path: &Path) -> Result<(), GroupError> {
 
 /// Removes a group and the groups below it, the deepest first. The kernel's own files disappear with them.
 pub fn remove_tree(path: &Path) -> Result<(), GroupError> {
-    for group in subtree(path).iter().rev() {
-        match fs::remove_dir(group) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                return Err(GroupError::new("remove control group", group, e));
-            }
-            Ok(()) | Err(_) => {}
-        }
+    // Most groups have none below them.
+    if remove(path).is_ok() {
+        return Ok(());
     }
-    Ok(())
+    let groups = subtree(path);
+    groups.iter().rev().try_for_each(|group| remove(group))
+}
+
+fn remove(group: &Path) -> Result<(), GroupError> {
+    match fs::remove_dir(group) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            Err(GroupError::new("remove control group", group, e))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// A group and all groups below it, parents first. A loop and no recursion, because a step may nest groups
@@ -108,7 +137,7 @@ pub fn children(group: &Path) -> impl Iterator<Item = String> + use<> {
 
 /// Every process in a group and in the groups below it.
 pub fn members(group: &Path) -> Vec<u32> {
-    let listed = |group: &PathBuf| fs::read_to_string(group.join("cgroup.procs")).ok();
+    let listed = |group: &PathBuf| read_text(&group.join("cgroup.procs")).ok();
     let lists: Vec<String> = subtree(group).iter().filter_map(listed).collect();
     lists
         .iter()
@@ -119,7 +148,7 @@ pub fn members(group: &Path) -> Vec<u32> {
 
 /// The value after `key` in a file of `key value` lines; `None` if the file or the line is missing.
 pub fn keyed_number(path: &Path, key: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
+    let text = read_text(path).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?
         .trim()
@@ -129,5 +158,5 @@ pub fn keyed_number(path: &Path, key: &str) -> Option<u64> {
 
 /// The number that a file consists of; `None` if the file is missing or contains anything else.
 pub(crate) fn number(path: &Path) -> Option<u64> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
+    read_text(path).ok()?.trim().parse().ok()
 }

@@ -1,6 +1,5 @@
 //! Freezes and thaws control groups.
 
-use std::fs;
 use std::path::Path;
 
 use sluice_common::supervision::FreezerState;
@@ -21,7 +20,7 @@ pub(crate) fn set_legacy(group: &Path, frozen: bool) -> Result<(), GroupError> {
 
 /// The state of a group of version 2. One file has the requested state and another the actual one.
 pub(crate) fn unified(group: &Path) -> FreezerState {
-    let asked = fs::read_to_string(group.join("cgroup.freeze"));
+    let asked = file::read_text(&group.join("cgroup.freeze"));
     let asked = asked.is_ok_and(|text| text.trim() == "1");
     let frozen = file::keyed_number(&group.join("cgroup.events"), "frozen") == Some(1);
     match (asked, frozen) {
@@ -33,7 +32,7 @@ pub(crate) fn unified(group: &Path) -> FreezerState {
 
 /// The state of a group of version 1.
 pub(crate) fn legacy(group: &Path) -> FreezerState {
-    match fs::read_to_string(group.join("freezer.state")) {
+    match file::read_text(&group.join("freezer.state")) {
         Ok(state) if state.trim() == "FROZEN" => FreezerState::Frozen,
         Ok(state) if state.trim() == "FREEZING" => FreezerState::Freezing,
         Ok(_) | Err(_) => FreezerState::Thawed,

@@ -1,11 +1,12 @@
 //! Storage I/O: bytes that the processes of a group of version 2 have read and written.
 
-use std::fs;
 use std::path::Path;
+
+use crate::file;
 
 /// Bytes read, and bytes written.
 pub(crate) fn used(group: &Path) -> (Option<u64>, Option<u64>) {
-    let text = fs::read_to_string(group.join("io.stat")).ok();
+    let text = file::read_text(&group.join("io.stat")).ok();
     let of = |key| text.as_deref().map(|text| sum_over_devices(text, key));
     (of("rbytes="), of("wbytes="))
 }

@@ -56,6 +56,8 @@ pub struct Groups {
     watch: Option<GroupWatch>,
     filters: DeviceFilters,
     pids_max: u32,
+    /// Attempts that have a group.
+    grouped: BTreeSet<AttemptId>,
     /// Groups that are unused and could not be removed yet.
     leaving: BTreeSet<AttemptId>,
 }
@@ -71,6 +73,7 @@ impl Groups {
             watch: None,
             filters: DeviceFilters::new(Mechanism::None, &options.devices),
             pids_max: options.pids_max.unwrap_or(u32::MAX),
+            grouped: BTreeSet::new(),
             leaving: BTreeSet::new(),
         };
         if options.parent == ParentGroup::Nowhere {
@@ -113,6 +116,7 @@ impl Groups {
             legacy,
             filters: DeviceFilters::new(filtered_by, &options.devices),
             pids_max: options.pids_max.unwrap_or_else(pids::default_max),
+            grouped: BTreeSet::new(),
             leaving: BTreeSet::new(),
         }
     }
@@ -188,7 +192,11 @@ impl Groups {
             true => Ok(()),
             false => self.pin(attempt, &processors.own),
         });
-        made.inspect_err(|_| self.remove(attempt))
+        made.inspect_err(|_| self.remove(attempt))?;
+        if self.exists(attempt) {
+            self.grouped.insert(attempt.clone());
+        }
+        Ok(())
     }
 
     fn make_each(&mut self, attempt: &AttemptId, bounds: &GroupLimits) -> Result<(), GroupError> {
@@ -262,6 +270,7 @@ impl Groups {
         for id in names.iter().filter_map(|name| attempt_in(name)) {
             if known(&id) {
                 self.watch_again(&id);
+                self.grouped.insert(id);
             } else {
                 warn!(step = %id.step, attempt = id.number, "the control group of an unknown attempt: killed and removed");
                 self.leaving.insert(id);
@@ -286,8 +295,12 @@ impl Groups {
         }
     }
 
-    /// Whether an attempt has a group that lists its processes.
-    pub fn exists(&self, attempt: &AttemptId) -> bool {
+    /// Whether an attempt was given a group that lists its processes.
+    pub fn has_group(&self, attempt: &AttemptId) -> bool {
+        self.grouped.contains(attempt)
+    }
+
+    fn exists(&self, attempt: &AttemptId) -> bool {
         let name = directory(attempt);
         self.unified
             .as_ref()
@@ -432,6 +445,7 @@ impl Groups {
         self.legacy.remove(&name)?;
         self.cpusets.remove(&name)?;
         self.leaving.remove(attempt);
+        self.grouped.remove(attempt);
         Ok(())
     }
 

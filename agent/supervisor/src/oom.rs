@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 
+use sluice_cgroups::file;
 use tracing::debug;
 
 /// Score of a supervisor.
@@ -38,6 +39,6 @@ pub fn give_up() -> io::Result<()> {
 }
 
 fn own() -> io::Result<i32> {
-    let text = fs::read_to_string(FILE)?;
+    let text = file::read_text(FILE.as_ref())?;
     text.trim().parse().map_err(io::Error::other)
 }

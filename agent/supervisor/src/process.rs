@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use sluice_cgroups::file;
 use sluice_common::id::{AttemptId, BootId, NameError};
 
 /// Most bytes of an environment that are searched for marks: twice what a step may set. Linux allows up to 6
@@ -36,7 +37,7 @@ impl ProcessStat {
 
 /// Reads one process; `None` if it does not exist.
 pub fn stat(pid: u32) -> Option<ProcessStat> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&file::read(format!("/proc/{pid}/stat").as_ref()).ok()?)
 }
 
 /// The command name is in parentheses and may contain any byte, so the fields are taken after the last
@@ -86,7 +87,7 @@ pub fn all() -> io::Result<Vec<ProcessStat>> {
 /// If `/proc` cannot be read.
 pub fn own_children() -> io::Result<Vec<u32>> {
     let me = std::process::id();
-    match fs::read_to_string(format!("/proc/self/task/{me}/children")) {
+    match file::read_text(format!("/proc/self/task/{me}/children").as_ref()) {
         Ok(list) => Ok(list
             .split_whitespace()
             .filter_map(|p| p.parse().ok())

@@ -93,6 +93,13 @@ impl MainProcesses {
         self.by_pid.insert(main.pid, leader);
     }
 
+    /// Whether a child of this process is the running main process of an attempt. Its pid is not reused before it is
+    /// reaped.
+    fn is_running_child(&self, pid: u32) -> bool {
+        let leader = self.by_pid.get(&pid);
+        leader.is_some_and(|leader| leader.runs && self.children.contains(&leader.attempt))
+    }
+
     fn of_main(&self, p: &ProcessStat) -> Option<&AttemptId> {
         let leader = self.by_pid.get(&p.pid)?;
         (leader.start_ticks == p.start_ticks).then_some(&leader.attempt)
@@ -212,9 +219,11 @@ impl ProcessScanner {
         let mut kept = BTreeSet::new();
         let children = process::own_children()?.into_iter();
         self.readers.begin();
-        for p in children.filter_map(process::stat) {
-            let other = self.readers.has(p.pid) || leaders.helper == Some(p.pid);
-            if !p.is_alive() || leaders.of_main(&p).is_some() || other {
+        let others = children
+            .filter(|pid| !leaders.is_running_child(*pid))
+            .filter(|pid| !self.readers.has(*pid) && leaders.helper != Some(*pid));
+        for p in others.filter_map(process::stat).collect::<Vec<_>>() {
+            if !p.is_alive() || leaders.of_main(&p).is_some() {
                 continue;
             }
             kept.insert((p.pid, p.start_ticks));

@@ -41,6 +41,7 @@ use crate::table::{Table, TableError, TableOptions};
 use crate::upgrade::Upgrade;
 use crate::{clock, oom, reap, sys};
 use keeper_monitor::KeeperMonitor;
+use shutdown::ShutdownDetector;
 use startup::{StartState, reader_uid};
 
 /// Why the supervisor cannot work.
@@ -96,6 +97,7 @@ pub struct Server {
     signals: SignalFd,
     clock: TimerFd,
     init: InitSystem,
+    shutdown: ShutdownDetector,
     stdin: io::Stdin,
     listener: Option<UnixListener>,
     accept_at: Option<BootMillis>,
@@ -172,6 +174,7 @@ impl Server {
             signals,
             clock,
             init,
+            shutdown: ShutdownDetector::new(),
             stdin: io::stdin(),
             listener: Some(listener),
             accept_at: None,
@@ -300,9 +303,7 @@ impl Server {
         self.reap_again = is_cut;
         // After the reaping: systemd, which kills processes at a shutdown, had its shutdown name before their
         // ends were seen.
-        if shutdown::may_tell_of_an_end(ready, &ended)
-            && shutdown::host_goes_down(shutdown::INIT_NAME_FILE.as_ref())
-        {
+        if shutdown::may_tell_of_an_end(ready, &ended) && self.shutdown.host_goes_down() {
             info!(
                 "the host is shutting down: attempts that end from now on are reported as ended by that at the next start"
             );

@@ -6,6 +6,7 @@ pub mod xattr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::{fs, io};
 
 use nix::errno::Errno;
@@ -32,6 +33,7 @@ pub enum ChildExit {
 /// Never in the parent; a panic in the child ends the child.
 #[expect(unsafe_code, reason = "fork has no safe form")]
 pub fn fork_into(child: impl FnOnce()) -> io::Result<u32> {
+    changed_signals();
     // SAFETY: the supervisor has one thread (`server` checks that before the first attempt), so no other
     // thread can hold a lock, and the child may allocate and open files like any program.
     match unsafe { fork() }? {
@@ -69,6 +71,7 @@ const INTO_CGROUP: u64 = 0x2_0000_0000;
 /// If the kernel cannot create a process, or lacks this call.
 #[expect(unsafe_code, reason = "clone3 has no wrapper")]
 pub fn fork_in_group(group: BorrowedFd<'_>, child: impl FnOnce()) -> io::Result<u32> {
+    changed_signals();
     let arguments = CloneArguments {
         flags: INTO_CGROUP,
         exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
@@ -105,11 +108,30 @@ pub fn exit_now(code: i32) -> ! {
 /// Resets all signals to their default. A new program inherits ignored signals, and this one ignores SIGPIPE.
 #[expect(unsafe_code, reason = "setting a disposition has no safe form")]
 pub fn default_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler. Signals that cannot be changed (SIGKILL, SIGSTOP, those
-        // reserved by the C library) are rejected and stay at their default.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    for signal in changed_signals() {
+        // SAFETY: SIG_DFL installs no handler.
+        unsafe { libc::signal(*signal, libc::SIG_DFL) };
     }
+}
+
+/// Signals that had another disposition than the default when this was first called: this program changes none later.
+/// Called before a fork, so that each child need not ask for all of them.
+#[expect(unsafe_code, reason = "asking for a disposition has no safe form")]
+fn changed_signals() -> &'static [libc::c_int] {
+    static CHANGED: OnceLock<Vec<libc::c_int>> = OnceLock::new();
+    CHANGED.get_or_init(|| {
+        let is_changed = |signal: &libc::c_int| {
+            let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: the call writes the structure and changes nothing. It rejects signals that the C library reserves,
+            // and the structure stays zero, which is the default.
+            let now = unsafe {
+                libc::sigaction(*signal, std::ptr::null(), now.as_mut_ptr());
+                now.assume_init()
+            };
+            now.sa_sigaction != libc::SIG_DFL
+        };
+        (1..=libc::SIGRTMAX()).filter(is_changed).collect()
+    })
 }
 
 /// Resets SIGCHLD, so that the kernel keeps ended children for us and signals their end. A process inherits

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::device::{DeviceNumber, NVIDIA_MAJOR};
 
+use crate::file;
+
 /// Minor number of `/dev/nvidiactl`, which every CUDA program opens first.
 const NVIDIACTL: u32 = 255;
 /// Minor number of `/dev/nvidia-modeset`.
@@ -43,7 +45,7 @@ impl GpuDevices {
     pub fn detect(root: &Path, nodes: &[PathBuf]) -> Self {
         let drivers = [NVIDIACTL, NVIDIA_MODESET].into();
         let mut majors = BTreeMap::from([(NVIDIA_MAJOR, drivers)]);
-        let devices = fs::read_to_string(root.join("proc/devices")).unwrap_or_default();
+        let devices = file::read_text(&root.join("proc/devices")).unwrap_or_default();
         majors.extend(majors_of(&devices, NVIDIA_CAPS).map(|major| (major, BTreeSet::new())));
         Self {
             majors,

@@ -48,6 +48,7 @@ impl Groups {
             watch: None,
             filters: DeviceFilters::none(),
             pids_max: pids::default_max(),
+            grouped: BTreeSet::new(),
             leaving: BTreeSet::new(),
         }
     }

@@ -1,8 +1,9 @@
 //! Exits of a server: with its steps still running, after stopping every step, or because the host shuts
 //! down.
 
-use std::fs;
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use sluice_common::supervision::{BootMillis, StopSignal};
@@ -20,15 +21,35 @@ const STOP_GRACE: Span = Span::from_secs(2);
 const KILL_INTERVAL: Span = Span::from_millis(100);
 
 /// The file with the name of process 1.
-pub(super) const INIT_NAME_FILE: &str = "/proc/1/comm";
+const INIT_NAME_FILE: &str = "/proc/1/comm";
 
 /// Name of process 1 while systemd shuts down, truncated as the kernel does.
 const SHUTDOWN: &str = "systemd-shutdow";
 
-/// Whether the host shuts down. A forced reboot stops no unit: it kills steps and supervisor in any order,
-/// and such a step has not ended by itself.
-pub(super) fn host_goes_down(first_process: &Path) -> bool {
-    fs::read_to_string(first_process).is_ok_and(|name| name.trim_end() == SHUTDOWN)
+/// Tells whether the host shuts down, by the name of process 1. The file stays open, because it is read whenever an
+/// attempt may have ended.
+#[derive(Debug)]
+pub(super) struct ShutdownDetector(Option<File>);
+
+impl ShutdownDetector {
+    pub(super) fn new() -> Self {
+        Self::of(INIT_NAME_FILE.as_ref())
+    }
+
+    fn of(name_file: &Path) -> Self {
+        Self(File::open(name_file).ok())
+    }
+
+    /// Whether the host shuts down. A forced reboot stops no unit: it kills steps and supervisor in any order, and such
+    /// a step has not ended by itself.
+    pub(super) fn host_goes_down(&self) -> bool {
+        let mut name = [0; SHUTDOWN.len() + 2];
+        let read = self.0.as_ref().map(|file| file.read_at(&mut name, 0));
+        let Some(Ok(length)) = read else {
+            return false;
+        };
+        name[..length].trim_ascii_end() == SHUTDOWN.as_bytes()
+    }
 }
 
 /// Whether the events of a turn may mean that an attempt has ended. Signals report children; a pidfd reports
@@ -89,6 +110,8 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use crate::sys::ChildExit;
     use sluice_common::usage::Usage;
 
@@ -124,15 +147,21 @@ mod tests {
     #[test]
     fn a_host_goes_down_once_systemd_has_become_its_shutdown() {
         assert!(
-            !host_goes_down(INIT_NAME_FILE.as_ref()),
+            !ShutdownDetector::new().host_goes_down(),
             "this one does not"
         );
         let dir = tempfile::tempdir().unwrap();
         let comm = dir.path().join("comm");
-        assert!(!host_goes_down(&comm));
-        for (name, down) in [("systemd\n", false), ("systemd-shutdow\n", true)] {
+        assert!(!ShutdownDetector::of(&comm).host_goes_down());
+        fs::write(&comm, "systemd\n").unwrap();
+        let detector = ShutdownDetector::of(&comm);
+        for (name, down) in [
+            ("systemd\n", false),
+            ("systemd-shutdow\n", true),
+            ("systemd-shutdown\n", false),
+        ] {
             fs::write(&comm, name).unwrap();
-            assert_eq!(host_goes_down(&comm), down, "{name}");
+            assert_eq!(detector.host_goes_down(), down, "{name}");
         }
     }
 }

@@ -227,7 +227,7 @@ impl Table {
         let mut leaders = MainProcesses::default();
         leaders.exclude_helper(self.writer.pid());
         for (id, attempt) in self.attempts.iter().filter(|(_, a)| !a.is_gone()) {
-            if !self.groups.exists(id) {
+            if !self.groups.has_group(id) {
                 leaders.has_ungrouped();
             }
             let (main, runs) = (attempt.process(), attempt.main_is_running());
