@@ -41,7 +41,7 @@ use crate::table::{Table, TableError, TableOptions};
 use crate::upgrade::Upgrade;
 use crate::{clock, oom, reap, sys};
 use keeper_monitor::KeeperMonitor;
-use shutdown::ShutdownDetector;
+use shutdown::HostStopDetector;
 use startup::{StartState, reader_uid};
 
 /// Why the supervisor cannot work.
@@ -97,7 +97,7 @@ pub struct Server {
     signals: SignalFd,
     clock: TimerFd,
     init: InitSystem,
-    shutdown: ShutdownDetector,
+    shutdown: HostStopDetector,
     stdin: io::Stdin,
     listener: Option<UnixListener>,
     accept_at: Option<BootMillis>,
@@ -174,7 +174,7 @@ impl Server {
             signals,
             clock,
             init,
-            shutdown: ShutdownDetector::new(),
+            shutdown: HostStopDetector::new(),
             stdin: io::stdin(),
             listener: Some(listener),
             accept_at: None,

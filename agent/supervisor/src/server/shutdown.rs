@@ -29,9 +29,9 @@ const SHUTDOWN: &str = "systemd-shutdow";
 /// Tells whether the host shuts down, by the name of process 1. The file stays open, because it is read whenever an
 /// attempt may have ended.
 #[derive(Debug)]
-pub(super) struct ShutdownDetector(Option<File>);
+pub(super) struct HostStopDetector(Option<File>);
 
-impl ShutdownDetector {
+impl HostStopDetector {
     pub(super) fn new() -> Self {
         Self::of(INIT_NAME_FILE.as_ref())
     }
@@ -147,14 +147,14 @@ mod tests {
     #[test]
     fn a_host_goes_down_once_systemd_has_become_its_shutdown() {
         assert!(
-            !ShutdownDetector::new().host_goes_down(),
+            !HostStopDetector::new().host_goes_down(),
             "this one does not"
         );
         let dir = tempfile::tempdir().unwrap();
         let comm = dir.path().join("comm");
-        assert!(!ShutdownDetector::of(&comm).host_goes_down());
+        assert!(!HostStopDetector::of(&comm).host_goes_down());
         fs::write(&comm, "systemd\n").unwrap();
-        let detector = ShutdownDetector::of(&comm);
+        let detector = HostStopDetector::of(&comm);
         for (name, down) in [
             ("systemd\n", false),
             ("systemd-shutdow\n", true),
