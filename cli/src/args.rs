@@ -11,6 +11,7 @@ pub(crate) use crate::format::Format;
 
 mod access;
 mod admin;
+mod bench;
 mod describe;
 mod examples;
 mod exec;
@@ -35,6 +36,7 @@ pub(crate) use admin::{
     ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
     MoveKind, MoveNodeArgs, MoveStepArgs, UncordonArgs,
 };
+pub(crate) use bench::BenchArgs;
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, ExecArgs};
 pub(crate) use get::GetArgs;
@@ -159,6 +161,9 @@ pub(crate) enum Command {
     /// Find problems of this machine, each with a fix.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
+    /// Measure how fast this machine and the cluster are, with steps of /bin/true.
+    #[command(after_help = examples::BENCH)]
+    Bench(BenchArgs),
     /// Simulate the scheduler on declared hosts. Needs no coordinator.
     #[command(after_help = examples::SIMULATE)]
     Simulate(SimulateArgs),

@@ -189,6 +189,12 @@ impl Client {
         self.all_pages("/v1/steps", filter.query())
     }
 
+    /// Calls `GET /v1/steps` for one page of at most `limit` steps.
+    pub(crate) fn first_steps(&self, limit: usize) -> Result<Vec<StepView>, ApiError> {
+        let page: Page<StepView> = self.get("/v1/steps", &vec![("limit", limit.to_string())])?;
+        Ok(page.items)
+    }
+
     /// Calls `GET /v1/steps/{id}:wait`: returns the step when it is in `state` (or has ended, if `None`), can never be,
     /// or after `limit`.
     pub(crate) fn wait(

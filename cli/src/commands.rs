@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod apply;
+pub(crate) mod bench;
 pub(crate) mod cordon;
 pub(crate) mod delete;
 pub(crate) mod describe;

@@ -123,6 +123,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Detect(args) => commands::detect::run(&args, out),
         Command::Doctor(args) => commands::doctor::run(chosen, &args, out),
         Command::Replay(args) => commands::replay::run(&args, out),
+        Command::Bench(args) => commands::bench::run(&client()?, &args, out),
         Command::Simulate(args) => simulate::run(&args, out),
         Command::Wait(args) => commands::wait::run(&client()?, args, out),
     }

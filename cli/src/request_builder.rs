@@ -75,7 +75,7 @@ fn utf8(path: PathBuf) -> Result<String, Failure> {
 }
 
 /// Returns a random id.
-fn fresh_id() -> Result<String, Failure> {
+pub(crate) fn fresh_id() -> Result<String, Failure> {
     random_text(ID_CHARS)
 }
 

@@ -257,6 +257,17 @@ Examples:
 Works without a cluster. Exits with 1 if a check failed. -o name lists the checks that found
 a problem.";
 
+pub(super) const BENCH: &str = "\
+Examples:
+  sluice bench
+  sluice bench --steps 5000 --clients 64 -o json
+  sluice bench --pool training --subject team-a
+
+The steps are real: they take their turn in the queue, ask for 0.1 cores and 16MiB each, and stay
+in the history with the label sluice-bench. On an idle cluster it takes about ten seconds. Ctrl-C
+cancels what has not ended. The column BESIDE compares with what this machine needs without
+Sluice, so run it where the coordinator runs.";
+
 pub(super) const SIMULATE: &str = "\
 Examples:
   sluice simulate scenarios.json

@@ -6,6 +6,7 @@ mod admin;
 mod advice;
 mod apply;
 mod bad_input;
+mod bench;
 mod carving;
 mod check_config;
 mod cli;
