@@ -110,14 +110,27 @@ pub(crate) fn outcome<'a>(
     }
     // Own victims would only pass the preemption on: rather preempt the one run that is enough.
     let foreign = candidates.filtered(|it| it.rule != PreemptionRule::Own);
-    match outcome_of(in_pool, &foreign, cache.heads()) {
-        PreemptionOutcome::Preempt(plan) if plan.victims.len() == 1 => {
-            PreemptionOutcome::Preempt(plan)
-        }
-        PreemptionOutcome::Preempt(_)
-        | PreemptionOutcome::AwaitRelease(_)
-        | PreemptionOutcome::Impossible(_) => found,
+    one_that_is_enough(in_pool, &foreign, cache.heads()).unwrap_or(found)
+}
+
+/// The plan that preempts one run alone, if there is one: the cheapest plan, or, if that takes several, the first of the
+/// others.
+fn one_that_is_enough<'a>(
+    in_pool: RequestInPool<'a>,
+    candidates: &Candidates<'a>,
+    heads: &HeadCache<'a>,
+) -> Option<PreemptionOutcome> {
+    let is_one = |found: &PreemptionOutcome| matches!(found, PreemptionOutcome::Preempt(plan) if plan.victims.len() == 1);
+    let cheapest = outcome_of(in_pool, candidates, heads);
+    if is_one(&cheapest) || matches!(cheapest, PreemptionOutcome::AwaitRelease(_)) {
+        return Some(cheapest).filter(is_one);
     }
+    let runs = candidates.runs.iter();
+    let mut alone = runs.map(|one| {
+        let alone = candidates.filtered(|it| it.id == one.id);
+        outcome_of(in_pool, &alone, heads)
+    });
+    alone.find(is_one)
 }
 
 /// The first outcome other than impossible on the platforms of the request.
