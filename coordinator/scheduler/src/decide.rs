@@ -9,6 +9,8 @@
 //! | 4 | preemption: the cheapest set of runs whose end makes room | `preemption.rs` |
 //! | 5 | nomination: the first request that can neither start nor preempt gets the resources that are released next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
+mod blocked;
+
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -24,6 +26,7 @@ use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
+use blocked::{BlockedRequests, RequestGroup};
 
 /// One scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,16 @@ pub enum Decision {
     },
     /// End a nomination that can no longer be kept, or that another request needs.
     Withdraw { step: StepId },
+}
+
+/// Result of trying a request.
+enum RequestOutcome {
+    /// Decision by which it starts or preempts.
+    Decide(Decision),
+    /// Nomination for resources that are being released.
+    AwaitRelease(Nomination),
+    /// Nothing can be done; `holds_for_larger` if that is certain of requests of the same group that ask for more.
+    Wait { holds_for_larger: bool },
 }
 
 impl Decision {
@@ -126,8 +139,8 @@ impl Scheduler {
             let follows_alike = || in_pool.account.queue.follows_alike(request);
             let is_blocked = || {
                 let pools = self.pools_for(request);
-                let preempts = || self.preempt(request, &pools, now, &caches).0;
-                self.grant(request, &pools).or_else(preempts).is_none()
+                let outcome_of = self.outcome_of(request, &pools, now, &caches);
+                !matches!(outcome_of, RequestOutcome::Decide(_))
             };
             Some(follows_head && (follows_alike() || is_blocked()))
         };
@@ -190,23 +203,40 @@ impl Scheduler {
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Decision> {
         let mut head: Option<BlockedHead<'_>> = None;
         let caches = PoolCaches::default();
-        for (_, request) in queue_order::in_order(self, name, pool) {
+        let mut blocked = BlockedRequests::default();
+        let head_rank = pool.soft_nomination.as_ref().and_then(|step| {
+            let head = RequestInPool::new(self, pool, self.request(step)?)?;
+            Some(head.rank())
+        });
+        for (rank, request) in queue_order::in_order(self, name, pool) {
             let pools = self.pools_for(request);
-            let (decision, releasing) = match self.grant(request, &pools) {
-                Some(grant) => (Some(grant), None),
-                None => self.preempt(request, &pools, now, &caches),
-            };
-            if decision
+            let behind_head = head_rank.is_some_and(|head| head < rank);
+            let group = RequestInPool::new(self, pool, request)
+                .and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), behind_head));
+            let is_implied = group
                 .as_ref()
-                .is_some_and(|decision| decision.pool() != Some(name))
-            {
+                .is_some_and(|group| blocked.imply(group, request));
+            let outcome_of = match is_implied {
+                true => RequestOutcome::Wait {
+                    holds_for_larger: false,
+                },
+                false => self.outcome_of(request, &pools, now, &caches),
+            };
+            let releasing = match outcome_of {
                 // Another pool decides this: others may go first there, and its head is nominated first.
-                continue;
-            }
-            if decision.is_some() {
-                let nominate = head.and_then(|head| self.nominate_head(head, name, pool));
-                return nominate.or(decision);
-            }
+                RequestOutcome::Decide(decision) if decision.pool() != Some(name) => continue,
+                RequestOutcome::Decide(decision) => {
+                    let nominate = head.and_then(|head| self.nominate_head(head, name, pool));
+                    return nominate.or(Some(decision));
+                }
+                RequestOutcome::AwaitRelease(releasing) => Some(releasing),
+                RequestOutcome::Wait { holds_for_larger } => {
+                    if let Some(group) = group.filter(|_| holds_for_larger) {
+                        blocked.insert(group, request);
+                    }
+                    None
+                }
+            };
             if head.is_none() && self.may_be_head(name, pool, request) {
                 let releasing = releasing.filter(|releasing| releasing.pool == *name);
                 head = Some(BlockedHead { request, releasing });
@@ -234,31 +264,37 @@ impl Scheduler {
         })
     }
 
-    /// Preempts in the first of the request's pools where that helps. If resources are being released anyhow, returns
-    /// a nomination for these instead.
-    fn preempt<'a>(
+    /// Starts a request, or preempts in the first of its pools where that helps. If resources are being released anyhow,
+    /// it is to wait for these.
+    fn outcome_of<'a>(
         &'a self,
         request: &'a Request,
         pools: &[(&'a PoolName, &'a Pool)],
         now: Time,
         caches: &PoolCaches<'a>,
-    ) -> (Option<Decision>, Option<Nomination>) {
+    ) -> RequestOutcome {
+        if let Some(grant) = self.grant(request, pools) {
+            return RequestOutcome::Decide(grant);
+        }
+        let mut holds_for_larger = true;
         for (name, pool) in pools {
             let Some(in_pool) = RequestInPool::new(self, pool, request) else {
                 continue;
             };
             match preemption::outcome(in_pool, now, &caches.of_pool(name)) {
                 PreemptionOutcome::Preempt(plan) => {
-                    return (Some(nominate_by_preemption(request, name, plan)), None);
+                    return RequestOutcome::Decide(nominate_by_preemption(request, name, plan));
                 }
                 // Waiting costs nothing: resources that are being released here are granted when they are free.
                 PreemptionOutcome::AwaitRelease(plan) => {
-                    return (None, Some(nomination(name, plan, false)));
+                    return RequestOutcome::AwaitRelease(nomination(name, plan, false));
                 }
-                PreemptionOutcome::Impossible(_) => {}
+                PreemptionOutcome::Impossible(failure) => {
+                    holds_for_larger &= failure.holds_for_larger;
+                }
             }
         }
-        (None, None)
+        RequestOutcome::Wait { holds_for_larger }
     }
 
     /// The nomination that a head needs before a request behind it moves: of resources that are being released, or

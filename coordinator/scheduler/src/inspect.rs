@@ -167,7 +167,7 @@ impl Scheduler {
         match preemption::outcome(in_pool, now, &CandidateCache::default()) {
             PreemptionOutcome::Preempt(plan) => PreemptionStatus::Possible(plan.victims),
             PreemptionOutcome::AwaitRelease(_) => PreemptionStatus::AwaitingRelease,
-            PreemptionOutcome::Impossible(why) => PreemptionStatus::Impossible(why),
+            PreemptionOutcome::Impossible(failure) => PreemptionStatus::Impossible(failure.why),
         }
     }
 }

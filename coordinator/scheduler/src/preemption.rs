@@ -68,7 +68,45 @@ pub(crate) enum PreemptionOutcome {
     /// The resources are being released anyhow; nothing needs to be stopped.
     AwaitRelease(Plan),
     /// No run is stopped for it.
-    Impossible(NoPreemption),
+    Impossible(PreemptionFailure),
+}
+
+/// Why no run is stopped for a request, and what that says of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PreemptionFailure {
+    pub(crate) why: NoPreemption,
+    /// Whether the same certainly holds for requests that ask for more of the same resources: if all candidates were gone,
+    /// no host would have room. If one had, a larger request could still have a plan: it is short of other resources, for
+    /// which other runs may be taken.
+    pub(crate) holds_for_larger: bool,
+}
+
+impl PreemptionFailure {
+    fn new(why: NoPreemption) -> Self {
+        let holds_for_larger = match why {
+            NoPreemption::NotAllowed | NoPreemption::NoCandidates => true,
+            NoPreemption::NotEnough
+            | NoPreemption::BeyondBudget
+            | NoPreemption::WouldBeReclaimed => false,
+        };
+        Self {
+            why,
+            holds_for_larger,
+        }
+    }
+
+    fn and(self, holds_for_larger: bool) -> Self {
+        Self {
+            holds_for_larger: self.holds_for_larger && holds_for_larger,
+            ..self
+        }
+    }
+}
+
+impl PreemptionOutcome {
+    fn impossible(why: NoPreemption) -> Self {
+        Self::Impossible(PreemptionFailure::new(why))
+    }
 }
 
 /// Why no run is preempted for a request.
@@ -94,12 +132,12 @@ pub(crate) fn outcome<'a>(
     cache: &CandidateCache<'a>,
 ) -> PreemptionOutcome {
     if !in_pool.request.preemptible && !in_pool.is_in_share() {
-        return PreemptionOutcome::Impossible(NoPreemption::NotAllowed);
+        return PreemptionOutcome::impossible(NoPreemption::NotAllowed);
     }
     let candidates = cache.candidates(in_pool, now);
     if candidates.runs.is_empty() && in_pool.pool.releasing.is_empty() {
         // Most requests of a long queue end here: no run could help.
-        return PreemptionOutcome::Impossible(NoPreemption::NoCandidates);
+        return PreemptionOutcome::impossible(NoPreemption::NoCandidates);
     }
     let found = outcome_of(in_pool, &candidates, cache.heads());
     let PreemptionOutcome::Preempt(plan) = &found else {
@@ -143,11 +181,13 @@ fn outcome_of<'a>(
     let first = platforms_of
         .next()
         .map(|in_pool| outcome_on_platform(in_pool, candidates, heads));
-    let mut outcome = first.unwrap_or(PreemptionOutcome::Impossible(NoPreemption::NotEnough));
+    let mut outcome = first.unwrap_or(PreemptionOutcome::impossible(NoPreemption::NotEnough));
     for in_pool in platforms_of {
-        if let PreemptionOutcome::Impossible(why) = outcome {
+        if let PreemptionOutcome::Impossible(first) = outcome {
             outcome = match outcome_on_platform(in_pool, candidates, heads) {
-                PreemptionOutcome::Impossible(_) => PreemptionOutcome::Impossible(why),
+                PreemptionOutcome::Impossible(next) => {
+                    PreemptionOutcome::Impossible(first.and(next.holds_for_larger))
+                }
                 found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
                     found
                 }
@@ -166,30 +206,44 @@ fn outcome_on_platform<'a>(
     let index = CandidateIndex::new(in_pool, candidates, heads);
     let reserved = in_pool.reserved_for_others();
     if in_pool.own_gpus_are_reserved(&reserved.firm) {
-        return PreemptionOutcome::Impossible(NoPreemption::NotEnough);
+        return PreemptionOutcome::impossible(NoPreemption::NotEnough);
     }
     let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
-    let (PreemptionOutcome::Impossible(why), Some((head, reservations))) = (&found, &reserved.soft)
+    let (&PreemptionOutcome::Impossible(mut failure), Some((head, reservations))) =
+        (&found, &reserved.soft)
     else {
         return found;
     };
     if reserved.allows_backfill(in_pool.request) {
         let as_backfill = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
-        match &as_backfill {
+        match as_backfill {
             PreemptionOutcome::Preempt(plan)
-                if would_be_taken_back_by(in_pool, head, &reserved.firm, plan) => {}
-            PreemptionOutcome::Preempt(_)
-            | PreemptionOutcome::AwaitRelease(_)
-            | PreemptionOutcome::Impossible(_) => return as_backfill,
+                if would_be_taken_back_by(in_pool, head, &reserved.firm, &plan) =>
+            {
+                failure = failure.and(false);
+            }
+            PreemptionOutcome::Impossible(beside) => {
+                return PreemptionOutcome::Impossible(beside.and(failure.holds_for_larger));
+            }
+            PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => {
+                return as_backfill;
+            }
         }
     }
     let head = queue_head(in_pool, head, &reserved.firm);
     match head.filter(|head| shares_runs_with(in_pool, head, &candidates.runs)) {
         Some(head) => {
             let what_if = WhatIf::sharing_with_head(in_pool, reservations, head);
-            outcome_beside(what_if, &index)
+            match outcome_beside(what_if, &index) {
+                PreemptionOutcome::Impossible(shared) => {
+                    PreemptionOutcome::Impossible(shared.and(failure.holds_for_larger))
+                }
+                found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
+                    found
+                }
+            }
         }
-        None => PreemptionOutcome::Impossible(*why),
+        None => PreemptionOutcome::Impossible(failure),
     }
 }
 
@@ -228,16 +282,22 @@ fn outcome_beside<'a>(
         what_if.remove(id, run);
     }
     let Some(mut offer) = cheapest(&what_if, index) else {
-        return PreemptionOutcome::Impossible(match index.all().is_empty() {
+        let why = match index.all().is_empty() {
             true => NoPreemption::NoCandidates,
             false if index.has_budget() => NoPreemption::BeyondBudget,
             false => NoPreemption::NotEnough,
+        };
+        let holds_for_larger =
+            why == NoPreemption::NoCandidates || !any_host_could_cover(&what_if, index);
+        return PreemptionOutcome::Impossible(PreemptionFailure {
+            why,
+            holds_for_larger,
         });
     };
     if !offer.taken.is_empty() && offer.would_be_taken_back(&what_if, index) {
         match cheapest(&what_if, &index.of_lasting()) {
             Some(dearer) => offer = dearer,
-            None => return PreemptionOutcome::Impossible(NoPreemption::WouldBeReclaimed),
+            None => return PreemptionOutcome::impossible(NoPreemption::WouldBeReclaimed),
         }
     }
     let Offer { hosts, taken } = offer;
@@ -248,7 +308,7 @@ fn outcome_beside<'a>(
     let frozen = freeze_where_possible(&mut what_if, &hosts, &taken);
     let stopped = taken.iter().copied().filter(|it| !frozen.contains(it.id));
     if !index.covers_loss(stopped.clone()) {
-        return PreemptionOutcome::Impossible(NoPreemption::BeyondBudget);
+        return PreemptionOutcome::impossible(NoPreemption::BeyondBudget);
     }
     let by_priority = stopped.filter(|it| it.rule == PreemptionRule::Excess);
     let evicted = by_priority.filter(|_| in_pool.preempts_by_priority(in_pool.is_in_share()));
@@ -333,6 +393,14 @@ fn releasing<'a>(
     let ids = pool.releasing.iter();
     ids.filter(|id| !what_if.is_reserved_for_others(id))
         .filter_map(|id| Some((id, scheduler.run(id)?)))
+}
+
+/// Whether some host would have room for the request if all candidates were gone. Several hosts are not looked at together.
+fn any_host_could_cover<'a>(what_if: &WhatIf<'a, '_>, index: &CandidateIndex<'a, '_>) -> bool {
+    let in_pool = index.in_pool;
+    let mut large = in_pool.covering(&in_pool.host_index().by_usable);
+    in_pool.request.hosts > 1
+        || large.any(|(node, _)| what_if.could_cover(node, index.held_on(node)))
 }
 
 /// The host on which the request could run at the lowest preemption cost.
