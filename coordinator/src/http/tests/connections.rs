@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::json;
@@ -132,11 +132,12 @@ fn grant_viewer_to_alice(admin: &ureq::Agent, harness: &Harness) {
     assert_eq!(applied.unwrap().status(), 200);
 }
 
-/// Returns the events that a follower with this certificate gets until its stream ends.
-fn followed(alice: &ureq::Agent, harness: &Harness) -> String {
+/// Returns the events that a follower with this certificate gets until its stream ends; `begun` is called when it is open.
+fn followed(alice: &ureq::Agent, harness: &Harness, begun: impl FnOnce()) -> String {
     let url = format!("https://{}/v1/events?follow=true", http(harness));
     let mut stream = alice.get(url).call().unwrap();
     assert_eq!(stream.status(), 200);
+    begun();
     stream.body_mut().read_to_string().unwrap()
 }
 
@@ -151,7 +152,7 @@ fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
         caller(&harness.data, Some((&out, "user")))
     };
     let short = issued("short", Duration::from_secs(4));
-    let received = followed(&short, &harness);
+    let received = followed(&short, &harness, || ());
     assert!(received.contains("event: error\ndata: {"), "{received}");
     assert!(
         received.ends_with("}\n\n") && received.contains("unauthorized"),
@@ -163,8 +164,12 @@ fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
         .call();
     assert!(late.is_err() || late.is_ok_and(|answer| answer.status() == 401));
     let long = issued("long", Duration::from_secs(24 * 3600));
+    let (tell, begun) = mpsc::channel();
     std::thread::scope(|scope| {
-        let following = scope.spawn(|| followed(&long, &harness));
+        let (long, harness) = (&long, &harness);
+        let following = scope.spawn(move || followed(long, harness, || tell.send(()).unwrap()));
+        // Before that, the certificate would open nothing.
+        begun.recv().unwrap();
         rollover::rotate(&harness.data).unwrap();
         rollover::retire(&harness.data, None, true).unwrap();
         let received = following.join().unwrap();

@@ -40,7 +40,7 @@ fn settled(line: &str) -> String {
 fn the_page_shows_the_lines_that_are_written() {
     for (heading, format) in [
         ("\nText:\n", "text"),
-        ("\nThe journal's", "auto"),
+        ("\nThe journal adds", "auto"),
         ("\nJSON:\n", "json"),
     ] {
         let folder = tempfile::tempdir().unwrap();
