@@ -19,14 +19,16 @@ const MAX_DEAD_ENDS: usize = 8;
 /// Takes candidates in victim order until the request fits on `hosts`, as one set for all of them; `None` if it never
 /// fits. A small run that goes first may bring its subject down to its share, or cover the one resource for which a
 /// large run could be preempted, and so protect the large run that would have been enough. Then the search leaves the
-/// small run out and starts again. If several runs are in the way, each is left out in turn.
+/// small run out and starts again. If several runs are in the way, each is left out in turn. The runs in `without` are
+/// never taken.
 pub(crate) fn fill<'a, 'c, 'r>(
     what_if: &WhatIf<'a, 'r>,
     index: &CandidateIndex<'a, 'c>,
     hosts: &[NodeName],
+    without: &BTreeSet<&'a AttemptId>,
 ) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a, 'r>)> {
     let mut dead_ends = MAX_DEAD_ENDS;
-    let mut untried = Vec::from([BTreeSet::new()]);
+    let mut untried = Vec::from([without.clone()]);
     let mut was_short_end = false;
     while let Some(left_out) = untried.pop() {
         if was_short_end {
