@@ -128,17 +128,3 @@ fn sample(rounds: u32, work: &mut dyn FnMut() -> io::Result<()>) -> io::Result<S
     }
     Ok(samples)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_floor_is_measured_as_often_as_asked() {
-        let floors = Floors::measure(3).unwrap();
-        let counts: Vec<usize> = floors.rows.iter().map(|row| row.count).collect();
-        assert_eq!(counts[..3], [3, 3, 3]);
-        assert!(counts[3] > 0);
-        assert!(floors.submit_us().unwrap() > floors.spawn_us.unwrap());
-    }
-}
