@@ -210,9 +210,8 @@ impl Scheduler {
         });
         for (rank, request) in queue_order::in_order(self, name, pool) {
             let pools = self.pools_for(request);
-            let behind_head = head_rank.is_some_and(|head| head < rank);
             let group = RequestInPool::new(self, pool, request)
-                .and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), behind_head));
+                .and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), rank, head_rank));
             let is_implied = group
                 .as_ref()
                 .is_some_and(|group| blocked.imply(group, request));

@@ -107,6 +107,14 @@ impl PreemptionOutcome {
     fn impossible(why: NoPreemption) -> Self {
         Self::Impossible(PreemptionFailure::new(why))
     }
+
+    /// The same; a failure holds for larger requests only if that does too.
+    fn and(self, holds_for_larger: bool) -> Self {
+        match self {
+            Self::Impossible(failure) => Self::Impossible(failure.and(holds_for_larger)),
+            found @ (Self::Preempt(_) | Self::AwaitRelease(_)) => found,
+        }
+    }
 }
 
 /// Why no run is preempted for a request.
@@ -216,17 +224,16 @@ fn outcome_on_platform<'a>(
     };
     if reserved.allows_backfill(in_pool.request) {
         let as_backfill = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
-        match as_backfill {
+        match &as_backfill {
             PreemptionOutcome::Preempt(plan)
-                if would_be_taken_back_by(in_pool, head, &reserved.firm, &plan) =>
+                if would_be_taken_back_by(in_pool, head, &reserved.firm, plan) =>
             {
                 failure = failure.and(false);
             }
-            PreemptionOutcome::Impossible(beside) => {
-                return PreemptionOutcome::Impossible(beside.and(failure.holds_for_larger));
-            }
-            PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => {
-                return as_backfill;
+            PreemptionOutcome::Preempt(_)
+            | PreemptionOutcome::AwaitRelease(_)
+            | PreemptionOutcome::Impossible(_) => {
+                return as_backfill.and(failure.holds_for_larger);
             }
         }
     }
@@ -234,14 +241,7 @@ fn outcome_on_platform<'a>(
     match head.filter(|head| shares_runs_with(in_pool, head, &candidates.runs)) {
         Some(head) => {
             let what_if = WhatIf::sharing_with_head(in_pool, reservations, head);
-            match outcome_beside(what_if, &index) {
-                PreemptionOutcome::Impossible(shared) => {
-                    PreemptionOutcome::Impossible(shared.and(failure.holds_for_larger))
-                }
-                found @ (PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_)) => {
-                    found
-                }
-            }
+            outcome_beside(what_if, &index).and(failure.holds_for_larger)
         }
         None => PreemptionOutcome::Impossible(failure),
     }
@@ -281,17 +281,17 @@ fn outcome_beside<'a>(
     for (id, run) in releasing.iter().copied() {
         what_if.remove(id, run);
     }
-    let Some(mut offer) = cheapest(&what_if, index) else {
+    let could_cover = any_host_could_cover(&what_if, index);
+    let offer = could_cover.then(|| cheapest(&what_if, index)).flatten();
+    let Some(mut offer) = offer else {
         let why = match index.all().is_empty() {
             true => NoPreemption::NoCandidates,
             false if index.has_budget() => NoPreemption::BeyondBudget,
             false => NoPreemption::NotEnough,
         };
-        let holds_for_larger =
-            why == NoPreemption::NoCandidates || !any_host_could_cover(&what_if, index);
         return PreemptionOutcome::Impossible(PreemptionFailure {
             why,
-            holds_for_larger,
+            holds_for_larger: why == NoPreemption::NoCandidates || !could_cover,
         });
     };
     if !offer.taken.is_empty() && offer.would_be_taken_back(&what_if, index) {
@@ -398,9 +398,18 @@ fn releasing<'a>(
 /// Whether some host would have room for the request if all candidates were gone. Several hosts are not looked at together.
 fn any_host_could_cover<'a>(what_if: &WhatIf<'a, '_>, index: &CandidateIndex<'a, '_>) -> bool {
     let in_pool = index.in_pool;
-    let mut large = in_pool.covering(&in_pool.host_index().by_usable);
-    in_pool.request.hosts > 1
-        || large.any(|(node, _)| what_if.could_cover(node, index.held_on(node)))
+    in_pool.request.hosts > 1 || hosts_that_could(in_pool, what_if, index).next().is_some()
+}
+
+/// The hosts that would each have room for the request if all candidates were gone.
+fn hosts_that_could<'a, 'w>(
+    in_pool: RequestInPool<'a>,
+    what_if: &'w WhatIf<'a, '_>,
+    index: &'w CandidateIndex<'a, '_>,
+) -> impl Iterator<Item = &'a NodeName> + use<'a, 'w> {
+    let large = in_pool.covering(&in_pool.host_index().by_usable);
+    let nodes = large.map(|(node, _)| node);
+    nodes.filter(|node| what_if.could_cover(node, index.held_on(node)))
 }
 
 /// The host on which the request could run at the lowest preemption cost.
@@ -409,10 +418,8 @@ fn cheapest_host<'a, 'c>(
     base: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
-    let large = in_pool.covering(&in_pool.host_index().by_usable);
-    let large = large.filter(|(node, _)| base.could_cover(node, index.held_on(node)));
     let of_hosts_alone = base.lacks_only_host_resources();
-    let bounded = large.map(|(node, _)| match of_hosts_alone {
+    let bounded = hosts_that_could(in_pool, base, index).map(|node| match of_hosts_alone {
         true => (lower_bound::on(base, node, index.on(node)), node),
         false => (LowerBound::default(), node),
     });

@@ -12,6 +12,7 @@ use sluice_common::time::Span;
 use sluice_common::topology::DomainRequest;
 
 use crate::model::guard::Guard;
+use crate::model::queue_order::QueueRank;
 use crate::model::request::Request;
 use crate::placement::request_in_pool::RequestInPool;
 
@@ -51,8 +52,13 @@ struct BlockedRequest<'a> {
 
 impl<'a> RequestGroup<'a> {
     /// The group of a request; `None` if it is like no other: it is nominated, resumes, may run in several pools or on
-    /// several platforms, or takes back what went past it.
-    pub(super) fn of(in_pool: RequestInPool<'a>, pools: usize, behind_head: bool) -> Option<Self> {
+    /// several platforms, or takes back what went past it. `rank` is its own, `head` that of the head.
+    pub(super) fn of(
+        in_pool: RequestInPool<'a>,
+        pools: usize,
+        rank: QueueRank,
+        head: Option<QueueRank>,
+    ) -> Option<Self> {
         let RequestInPool {
             scheduler,
             pool,
@@ -67,13 +73,13 @@ impl<'a> RequestGroup<'a> {
         if is_like_no_other {
             return None;
         }
-        let in_share = in_pool.is_in_share();
+        let in_share = rank.is_in_share();
         Some(Self {
             subject: &request.subject,
             preemptible: request.preemptible,
             in_share,
             by_priority: in_pool.preempts_by_priority(in_share),
-            behind_head,
+            behind_head: head.is_some_and(|head| head < rank),
             hosts: request.hosts,
             mgpu: request.each.mgpu(),
             class: &request.class,

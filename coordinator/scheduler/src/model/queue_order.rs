@@ -22,6 +22,13 @@ pub(crate) struct QueueRank {
     effective_place: u64,
 }
 
+impl QueueRank {
+    /// Whether the request was inside its reserved share when it was ranked.
+    pub(crate) fn is_in_share(self) -> bool {
+        !self.borrows
+    }
+}
+
 /// Whether a request fits wholly in its subject's unused reserved share, in every metered resource. Only
 /// non-preemptible use counts against a non-preemptible request, because other runs of the subject are preempted for
 /// it. Nominated use counts too; otherwise several requests would preempt for a share that is enough for one.

@@ -35,7 +35,7 @@ impl<'a, 'c> Offer<'a, 'c> {
     pub(crate) fn for_hosts(
         what_if: &WhatIf<'a, '_>,
         index: &CandidateIndex<'a, 'c>,
-        hosts: Vec<NodeName>,
+        mut hosts: Vec<NodeName>,
     ) -> Option<Self> {
         let mut without = BTreeSet::new();
         for _ in 0..MAX_SETS {
@@ -46,58 +46,14 @@ impl<'a, 'c> Offer<'a, 'c> {
             if !index.covers_loss(stopped) {
                 return None;
             }
-            let offer = Self {
-                hosts: hosts.clone(),
-                taken,
-            };
-            let returning = match index.must_last {
-                true => offer.returning(what_if, index),
-                false => Vec::new(),
-            };
-            if returning.is_empty() {
+            let offer = Self { hosts, taken };
+            if !index.must_last || !offer.would_be_taken_back(what_if, index) {
                 return Some(offer);
             }
-            without.extend(returning);
+            without.extend(offer.returning(what_if, index));
+            hosts = offer.hosts;
         }
         None
-    }
-
-    /// The victims that would reclaim the resources at once, or all if they would together.
-    fn returning(
-        &self,
-        what_if: &WhatIf<'a, '_>,
-        index: &CandidateIndex<'a, 'c>,
-    ) -> Vec<&'a AttemptId> {
-        let all: Vec<&AttemptId> = self.taken.iter().map(|it| it.id).collect();
-        let Some(what_if) = self.what_if_taken(what_if, index) else {
-            return Vec::new();
-        };
-        if !what_if.would_be_taken_back(&all, &index.heads) {
-            return Vec::new();
-        }
-        let returns = |id: &&'a AttemptId| what_if.would_be_taken_back(&[*id], &index.heads);
-        let alone: Vec<&AttemptId> = all.iter().copied().filter(returns).collect();
-        match alone.is_empty() {
-            true => all,
-            false => alone,
-        }
-    }
-
-    /// The pool without the victims; `None` if nobody could reclaim anything from the request.
-    fn what_if_taken<'r>(
-        &self,
-        what_if: &WhatIf<'a, 'r>,
-        index: &CandidateIndex<'a, 'c>,
-    ) -> Option<WhatIf<'a, 'r>> {
-        let in_pool = index.in_pool;
-        if in_pool.is_in_share() && !in_pool.borrows_from_gpus_of(&self.hosts) {
-            return None;
-        }
-        let mut what_if = what_if.clone();
-        for candidate in &self.taken {
-            what_if.remove(candidate.id, candidate.run);
-        }
-        Some(what_if)
     }
 
     /// Whether the victims would reclaim the resources at once.
@@ -106,7 +62,40 @@ impl<'a, 'c> Offer<'a, 'c> {
         what_if: &WhatIf<'a, '_>,
         index: &CandidateIndex<'a, 'c>,
     ) -> bool {
-        !self.returning(what_if, index).is_empty()
+        let in_pool = index.in_pool;
+        if in_pool.is_in_share() && !in_pool.borrows_from_gpus_of(&self.hosts) {
+            return false;
+        }
+        let without = self.without_victims(what_if);
+        without.would_be_taken_back(&self.victims(), &index.heads)
+    }
+
+    /// Of victims that would reclaim the resources at once, those that would alone; all if none would.
+    fn returning(
+        &self,
+        what_if: &WhatIf<'a, '_>,
+        index: &CandidateIndex<'a, 'c>,
+    ) -> Vec<&'a AttemptId> {
+        let without = self.without_victims(what_if);
+        let all = self.victims();
+        let returns = |id: &&'a AttemptId| without.would_be_taken_back(&[*id], &index.heads);
+        let alone: Vec<&AttemptId> = all.iter().copied().filter(returns).collect();
+        match alone.is_empty() {
+            true => all,
+            false => alone,
+        }
+    }
+
+    fn victims(&self) -> Vec<&'a AttemptId> {
+        self.taken.iter().map(|it| it.id).collect()
+    }
+
+    fn without_victims<'r>(&self, what_if: &WhatIf<'a, 'r>) -> WhatIf<'a, 'r> {
+        let mut without = what_if.clone();
+        for candidate in &self.taken {
+            without.remove(candidate.id, candidate.run);
+        }
+        without
     }
 
     pub(crate) fn cost(&self) -> PreemptionCost {
