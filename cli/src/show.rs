@@ -57,6 +57,16 @@ pub(crate) fn items(items: &[impl Serialize], out: Out) -> Result<(), Failure> {
     value(&Items { items }, out)
 }
 
+/// Refuses a format in which a report has nothing to print.
+pub(crate) fn check_report_format(out: Out) -> Result<(), Failure> {
+    match out.format() {
+        Format::Name => Err(Failure::Usage(
+            "--output: `name` does not apply to a report: choose -o table, json or yaml".to_owned(),
+        )),
+        Format::Table | Format::Wide | Format::Json | Format::Yaml => Ok(()),
+    }
+}
+
 /// Prints something without a kind, as YAML if requested, else as JSON.
 pub(crate) fn value(value: &impl Serialize, out: Out) -> Result<(), Failure> {
     out.result(&data_text(value, out)?)

@@ -34,12 +34,7 @@ pub(crate) fn run(args: &SimulateArgs, out: Out) -> Result<u8, Failure> {
 }
 
 fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
-    if out.format() == Format::Name {
-        let way_out = "choose -o table, json or yaml";
-        return Err(Failure::Usage(format!(
-            "--output: `name` does not apply to a report: {way_out}"
-        )));
-    }
+    show::check_report_format(out)?;
     let cluster = ClusterFiles::read(&flags.hosts, flags.policies.as_deref())?;
     let mut trace = Trace::of(&CsvTable::read(path)?)?;
     if let Some(of_hundred) = flags.arrivals {

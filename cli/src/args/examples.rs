@@ -264,7 +264,7 @@ Examples:
   sluice bench --pool training --subject team-a
 
 The steps are real: they take their turn in the queue, ask for 0.1 cores and 16MiB each, and stay
-in the history with the label sluice-bench. On an idle cluster it takes about ten seconds. Ctrl-C
+in the history with the label sluice-bench. Without flags there are about 2,000 of them. Ctrl-C
 cancels what has not ended. The column BESIDE compares with what this machine needs without
 Sluice, so run it where the coordinator runs.";
 

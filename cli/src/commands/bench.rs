@@ -8,7 +8,7 @@ mod load;
 mod samples;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use serde::Serialize;
 
@@ -33,21 +33,15 @@ struct BenchReport {
 }
 
 pub(crate) fn run(client: &Client, args: &BenchArgs, out: Out) -> Result<u8, Failure> {
-    if out.format() == Format::Name {
-        return Err(Failure::Usage(
-            "--output: `name` does not apply to a report: choose -o table, json or yaml".to_owned(),
-        ));
-    }
+    show::check_report_format(out)?;
     let subject = match &args.subject {
         Some(subject) => Some(subject.clone()),
         None => own_subject(client, out)?,
     };
-    let stopped = Arc::new(AtomicBool::new(false));
     let signal = Arc::new(AtomicI32::new(0));
-    let (stop, which) = (Arc::clone(&stopped), Arc::clone(&signal));
+    let heard = Arc::clone(&signal);
     signals::forward(&signals::ending(), move |signal| {
-        which.store(signal, Ordering::Relaxed);
-        !stop.swap(true, Ordering::Relaxed)
+        heard.swap(signal, Ordering::Relaxed) == 0
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
     out.progress("measuring this machine");
@@ -58,7 +52,7 @@ pub(crate) fn run(client: &Client, args: &BenchArgs, out: Out) -> Result<u8, Fai
         args,
         subject,
         id: format!("bench-{}", fresh_id()?),
-        stopped,
+        signal: &signal,
     };
     let measured = load.measure(&floors, |what| out.progress(what));
     let cancelled = load.clean_up();

@@ -1,8 +1,8 @@
 //! Measures the cluster with steps of `/bin/true`: one after another, in a batch, and from several clients at the same
 //! time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ pub(super) struct Load<'a> {
     pub(super) subject: Option<String>,
     /// Id of this benchmark, with which the ids of its steps begin.
     pub(super) id: String,
-    /// Whether the user has asked to stop.
-    pub(super) stopped: Arc<AtomicBool>,
+    /// Signal by which the user has asked to stop; 0 if there was none.
+    pub(super) signal: &'a AtomicI32,
 }
 
 impl Load<'_> {
@@ -256,9 +256,9 @@ impl Load<'_> {
     }
 
     fn check_stopped(&self) -> Result<(), Failure> {
-        match self.stopped.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(Failure::Failed("stopped".to_owned())),
+        match self.signal.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => Err(Failure::Failed("stopped".to_owned())),
         }
     }
 }
