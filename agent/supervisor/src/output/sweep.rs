@@ -100,7 +100,7 @@ impl OutputSweep {
     /// When to call [`OutputSweep::on_time`].
     pub fn wake_at(&self) -> Option<BootMillis> {
         let trash = self.trash_filled.then_some(self.trash_at);
-        let next = trash.into_iter().fold(self.next_at, BootMillis::min);
+        let next = trash.map_or(self.next_at, |trash| trash.min(self.next_at));
         self.looking.is_none().then_some(next)
     }
 
