@@ -152,6 +152,34 @@ fn an_instance_that_is_gone_is_free_when_its_gpu_is_and_leaves_nothing_behind() 
 }
 
 #[test]
+fn what_runs_on_a_gpu_is_of_its_step_however_the_gpu_is_cut_meanwhile() {
+    let mut harness = running_with(&["GPU-a"]);
+    let units = [("MIG-1", there(&[7], 900)), ("MIG-2", there(&[], 10))];
+    let told = harness.told(look_at(100_000, "GPU-a", &units));
+    assert_eq!(told, "keep", "nobody else uses it");
+    let lost = [("MIG-1", GpuObservation::Lost)];
+    let told = harness.told(look_at(100_100, "GPU-a", &lost));
+    assert!(
+        told.starts_with("1: a.1 stopping GpuLost; KILL a.1"),
+        "{told}"
+    );
+
+    let mut harness = running_with(&["MIG-1"]);
+    harness.feed(look_at(100_000, "GPU-a", &[("MIG-1", there(&[7], 900))]));
+    let whole = |seen| look_at(100_100, "GPU-a", &[("GPU-a", seen)]);
+    assert_eq!(harness.told(whole(there(&[7], 900))), "");
+    let told = harness.told(look_at(
+        100_200,
+        "GPU-a",
+        &[("GPU-a", GpuObservation::Lost)],
+    ));
+    assert!(
+        told.starts_with("1: a.1 stopping GpuLost; KILL a.1"),
+        "{told}"
+    );
+}
+
+#[test]
 fn the_fault_of_an_instance_goes_with_it_and_that_of_the_hardware_stays() {
     let mut harness = Harness::linked();
     let cut = |began| look_at(began, "GPU-a", &[("MIG-1", there(&[7], 10))]);
