@@ -19,7 +19,7 @@ use crate::request::ResourceSettings;
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, WorkKind};
 use crate::template::{LayeredList, Mount};
-use crate::time::{Span, Time};
+use crate::time::Span;
 use crate::topology::DomainRequest;
 use crate::usage::Usage;
 
@@ -40,6 +40,7 @@ mod preview;
 mod recovery;
 mod replay;
 mod template;
+mod timestamp;
 mod topology;
 mod validation;
 
@@ -70,14 +71,9 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use template::{EffectiveSpecView, TemplateView};
+pub use timestamp::{TimeError, parse_timestamp, timestamp};
 pub use topology::{DomainView, TopologyView};
 pub use validation::ValidationView;
-
-/// Converts a time to the API's form, RFC 3339 in UTC.
-pub fn timestamp(time: Time) -> Timestamp {
-    let millis = i64::try_from(time.unix_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
-}
 
 /// A step as the API returns it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,6 +164,18 @@ pub struct StepView {
     /// Longest time in the queue before the step fails, such as `10m`.
     #[serde(default)]
     pub queue_timeout: Option<String>,
+    /// Time before which the step does not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Timestamp>,
+    /// Time after which the step does not start any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Steps after which this one starts, as in the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// Those of them for which the step still waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
     /// Pools whose rules excluded the step when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

@@ -77,6 +77,10 @@ codes! {
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.
     InvalidNodes = "invalid_nodes", 400;
+    /// A time cannot be read.
+    InvalidTime = "invalid_time", 400;
+    /// An entry of `after` is not a dependency, names a step twice, or the list is too long.
+    InvalidDependency = "invalid_dependency", 400;
     /// A duration cannot be read, or is outside the allowed range of the field.
     InvalidDuration = "invalid_duration", 400;
     /// No capability of a node has this name.
@@ -125,6 +129,12 @@ codes! {
     MethodNotAllowed = "method_not_allowed", 405;
     /// The id belongs to a step that was submitted with another body.
     IdInUse = "id_in_use", 409;
+    /// The deadline of a submitted step has passed already.
+    DeadlinePassed = "deadline_passed", 409;
+    /// The step is to start after a step that does not exist, or that the caller may not see.
+    UnknownDependency = "unknown_dependency", 409;
+    /// Steps of one call are to start after each other, so that none could ever start.
+    DependencyCycle = "dependency_cycle", 409;
     /// The node is connected and can be deleted only by force.
     NodeLinked = "node_linked", 409;
     /// The node is disconnected and may still run steps.
@@ -161,7 +171,7 @@ codes! {
     StepOver = "step_over", 409;
     /// The step runs on several hosts and cannot be suspended.
     CannotSuspend = "cannot_suspend", 409;
-    /// The step is not queued, so it cannot be moved to another pool.
+    /// The step is not queued, or an earlier attempt of it still holds resources, so it cannot be moved to another pool.
     CannotMove = "cannot_move", 409;
     /// The pool to which a step was to be moved would reject it.
     MoveRejected = "move_rejected", 409;

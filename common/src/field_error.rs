@@ -22,7 +22,8 @@ pub struct FieldError {
 const MARK: char = '\u{1}';
 
 impl FieldError {
-    pub(crate) fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
+    /// Error of a field; `field` is its path, such as `resources.memory`.
+    pub fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
         Self {
             code,
             field: field.into(),

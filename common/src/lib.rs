@@ -18,6 +18,7 @@ pub mod carving;
 pub mod cluster;
 pub mod config;
 pub mod credential;
+pub mod dependency;
 pub mod device;
 pub mod document;
 mod document_text;

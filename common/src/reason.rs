@@ -45,6 +45,10 @@ codes! {
     WaitingForUnits = "waiting_for_units",
     /// Queued: steps submitted earlier wait for the same hosts.
     WaitingForTurn = "waiting_for_turn",
+    /// Queued: the time before which the step does not start has not come.
+    WaitingForBegin = "waiting_for_begin",
+    /// Queued: other steps, after which the step is to start, have not ended yet.
+    WaitingForDependencies = "waiting_for_dependencies",
     /// Queued: the pool has never had a node.
     PoolEmpty = "pool_empty",
     /// Queued: the NVIDIA driver of a host has not answered yet, so its GPUs are not known.
@@ -138,6 +142,10 @@ codes! {
     PrologFailed = "prolog_failed",
     /// Ended: the step was queued for longer than its `queue_timeout`.
     QueueTimeout = "queue_timeout",
+    /// Ended: the step was queued at its `deadline`, after which it does not start.
+    DeadlineMissed = "deadline_missed",
+    /// Ended: a step after which it was to start has ended in another way than required, so it never starts.
+    DependencyFailed = "dependency_failed",
     /// Rejected: a setting exceeds the pool's maximum.
     ExceedsMaximum = "exceeds_maximum",
     /// Rejected: the pool does not permit the step's `on_preempt`.

@@ -8,6 +8,7 @@ mod cpu_mode;
 mod labels;
 mod layers;
 mod resources;
+mod times;
 mod work_kind;
 
 use alloc::borrow::ToOwned;
@@ -21,21 +22,22 @@ use serde::{Deserialize, Serialize};
 pub use crate::field_error::FieldError;
 pub(crate) use command::check_command;
 pub use resources::ResourceSettings;
+use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
 use crate::amount::{
     Amounts, MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, ResourceKey, STEP_RUN, STORAGE_MB,
     ceil_thousandths, megabytes_up, parse_memory,
 };
+use crate::dependency::check_dependencies;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{LevelName, PoolName, StepId, Subject};
-use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE};
+use crate::limit::{MAX_AMOUNT, MAX_GANG_NODES};
 use crate::platform;
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
-use crate::time::Span;
 use crate::topology::DomainRequest;
 
 /// Request body of a submit.
@@ -122,6 +124,17 @@ pub struct StepRequest {
     /// step is queued. With `0s` the step starts at once or fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<String>,
+    /// Time before which the step does not start, such as `2026-12-01T08:00:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<String>,
+    /// Time after which the step does not start any more, such as `2026-12-01T20:00:00Z`: it fails if it is queued then,
+    /// for the first time or again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// Steps after which this one starts: `ID` or `ID:ok` if that one must have succeeded, `ID:any` if it must have ended
+    /// in any way, `ID:failed` if it must have ended in any other way than success.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
     /// Labels in the grammar of Kubernetes, for filters and validation rules.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -192,6 +205,7 @@ impl StepRequest {
         }
         let preemptible = self.is_preemptible()?;
         let (priority, retries) = (self.own_priority(), self.own_retries());
+        let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
         let unsaid = self.unset_settings();
         Ok(StepSpec {
             name,
@@ -213,6 +227,9 @@ impl StepRequest {
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
             unset: unsaid,
             queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
+            begin,
+            deadline,
+            after: check_dependencies(&self.after)?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),
@@ -291,48 +308,6 @@ fn check_within(
         }),
         (None, None) => None,
     })
-}
-
-fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
-    let Some(text) = text else { return Ok(None) };
-    let span: Span = text
-        .parse()
-        .map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "timeout", e))?;
-    if span == Span::ZERO {
-        return Err(FieldError::new(
-            ErrorCode::InvalidDuration,
-            "timeout",
-            "0 would leave no time to run: leave it out for no limit",
-        ));
-    }
-    Ok(Some(span))
-}
-
-fn check_suspend_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
-    let span = text.map(str::parse).transpose();
-    span.map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "suspend_timeout", e))
-}
-
-fn check_queue_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
-    let span = text.map(str::parse).transpose();
-    span.map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "queue_timeout", e))
-}
-
-fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {
-    let Some(text) = text else {
-        return Ok(DEFAULT_GRACE);
-    };
-    let span: Span = text
-        .parse()
-        .map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "grace_period", e))?;
-    if span > MAX_GRACE {
-        return Err(FieldError::new(
-            ErrorCode::InvalidDuration,
-            "grace_period",
-            format!("{span} is longer than {MAX_GRACE}"),
-        ));
-    }
-    Ok(span)
 }
 
 impl ResourceSettings {
@@ -462,6 +437,8 @@ fn millicores(cores: f64) -> Result<u64, FieldError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::DEFAULT_GRACE;
+    use crate::time::Span;
     use alloc::string::ToString;
     use alloc::vec;
     use proptest::prelude::*;

@@ -8,6 +8,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, MGPU};
+use crate::dependency::Dependency;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::label::{LabelKey, LabelValue};
@@ -16,7 +17,7 @@ use crate::pool_rules::Setting;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
 use crate::template::{LayeredList, Mount};
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::topology::DomainRequest;
 
 /// Action taken when a step is preempted.
@@ -178,6 +179,15 @@ pub struct StepSpec {
     /// Longest time in the queue, counted from each time the step is queued; `None` is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Span>,
+    /// Time before which it does not start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begin: Option<Time>,
+    /// Time after which it does not start any more; later than `begin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// Steps that must have ended before this one starts, in the order of the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<Dependency>,
     /// Settings that the request leaves to the pool.
     #[serde(default, rename = "unsaid", skip_serializing_if = "BTreeSet::is_empty")]
     pub unset: BTreeSet<Setting>,
@@ -231,11 +241,14 @@ impl StepSpec {
         let variables = self.env.iter().map(|(k, v)| weigh(k) + weigh(v));
         let labels = self.labels.iter();
         let labels = labels.map(|(k, v)| weigh(k.as_str()) + weigh(v.as_str()));
+        // Each stands in the spec and, until it is met, beside it.
+        let after = self.after.iter();
+        let after = after.map(|it| 2 * weigh(it.step.as_str()));
         let keys = self.request.iter().map(|(key, _)| weigh(key.as_str()));
         let mounts = self.mounts.iter().flat_map(LayeredList::items);
         let mounts = mounts.map(|it| weigh(&it.source) + it.target.as_deref().map_or(0, weigh));
         let texts: usize = one.chain(lists).chain(variables).sum();
-        let others: usize = labels.chain(keys).chain(mounts).sum();
+        let others: usize = labels.chain(after).chain(keys).chain(mounts).sum();
         (OWN_WEIGHT + texts + others) as u64
     }
 }

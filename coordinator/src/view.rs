@@ -97,6 +97,10 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         suspend_timeout: spec.suspend_timeout.map(duration),
         held: step.held,
         queue_timeout: spec.queue_timeout.map(duration),
+        begin: spec.begin.map(timestamp),
+        deadline: spec.deadline.map(timestamp),
+        after: spec.after.iter().map(ToString::to_string).collect(),
+        waits_for: step.unmet.iter().map(ToString::to_string).collect(),
         barred: step
             .excluded_pools
             .iter()

@@ -23,6 +23,7 @@ use sluice_reasons::{Cause, StepReason, Wait};
 use sluice_scheduler::{BlockReason, Request};
 
 use crate::context::Context;
+use crate::dependencies::unmet_dependencies;
 use crate::explain::host_block::host_block;
 use crate::guard::denied_hosts;
 use crate::model::node::Node;
@@ -47,6 +48,18 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
         return StepReason::Recorded {
             why: Cause::Held,
             host_block: None,
+        };
+    }
+    if !step.unmet.is_empty() {
+        return StepReason::Waiting {
+            after: None,
+            wait: unmet_dependencies(ctx, step).into(),
+        };
+    }
+    if let Some(at) = step.not_before {
+        return StepReason::Waiting {
+            after: None,
+            wait: Wait::Begin { at }.into(),
         };
     }
     let again = step.reason.code() != ReasonCode::Submitted;

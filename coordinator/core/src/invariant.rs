@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::id::NodeName;
+use sluice_common::id::{NodeName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::mig::GpuClass;
 use sluice_common::state::{NodeState, StepState};
@@ -51,6 +51,7 @@ pub fn check(core: &Core) -> CheckResult {
     for step in state.steps().values() {
         at_most_one_attempt_lives(step)?;
         state_agrees_with_attempts(step)?;
+        dependencies_are_awaited(state, step)?;
     }
     ready_nodes_are_linked(core)?;
     drained_nodes_are_left(state)?;
@@ -83,6 +84,10 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     let name = "grants_fit";
     let step = before.step(&attempt.step);
     need(name, step.is_some(), || format!("{attempt} has no step"))?;
+    // After a restore, what an earlier attempt waited for may run again.
+    if let Some(step) = step.filter(|_| attempt.number == 1) {
+        starts_after_dependencies(before, step)?;
+    }
     let hosts: BTreeSet<&NodeName> = placements.iter().map(|placement| &placement.node).collect();
     let wanted = step.map_or(0, |step| step.spec.nodes.max(1) as usize);
     let each_on_its_own = hosts.len() == placements.len() && hosts.len() == wanted;
@@ -207,6 +212,33 @@ fn state_agrees_with_attempts(step: &Step) -> CheckResult {
     need("state_agrees_with_attempts", expected && over, || {
         format!("{step:?}")
     })
+}
+
+/// A step waits for those on which it depends only while it is queued, and these are known and have not ended.
+fn dependencies_are_awaited(state: &State, step: &Step) -> CheckResult {
+    let is_open = |on: &StepId| {
+        let known = state.step(on);
+        known.is_some_and(|known| !known.state.is_terminal())
+    };
+    let holds = step.unmet.iter().all(is_open);
+    let queued = step.unmet.is_empty() || step.state == StepState::Queued;
+    need("dependencies_are_awaited", holds && queued, || {
+        format!("{step:?}")
+    })
+}
+
+/// No step starts before those on which it depends have ended as required.
+fn starts_after_dependencies(before: &State, step: &Step) -> CheckResult {
+    let broken = step.spec.after.iter().find(|dependency| {
+        let on = before.step(&dependency.step);
+        // One that ended long ago may be forgotten.
+        on.is_some_and(|on| !on.state.is_terminal() || !dependency.end.is_met_by(on.state))
+    });
+    need(
+        "starts_after_dependencies",
+        broken.is_none() && step.is_ready(),
+        || format!("`{}` starts before {broken:?}", step.id),
+    )
 }
 
 /// A ready node is connected, has a supervisor and holds no strays; a reconciling one holds some.

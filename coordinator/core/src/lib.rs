@@ -29,6 +29,7 @@ mod attempts;
 mod contact;
 mod context;
 mod core;
+mod dependencies;
 mod explain;
 mod guard;
 mod handlers;

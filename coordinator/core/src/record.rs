@@ -64,6 +64,14 @@ pub enum Record {
     NodeLost { node: NodeName },
     /// A step was accepted and queued.
     StepQueued(StepQueued),
+    /// A step on which a queued step depends has ended as required.
+    DependencyMet {
+        step: StepId,
+        /// The step that has ended.
+        on: StepId,
+    },
+    /// The time before which a queued step does not start has come.
+    BeginReached { step: StepId },
     /// A queued step was moved to another pool, in its old place.
     StepMoved(StepMoved),
     /// A step was rejected because it could never be granted. It is stored all the same.

@@ -6,6 +6,7 @@
 pub(crate) mod access_snapshot;
 mod apply;
 pub(crate) mod carving;
+mod dependents;
 pub(crate) mod granted;
 mod index;
 mod load;

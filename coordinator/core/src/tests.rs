@@ -4,6 +4,7 @@
 mod access;
 mod admin;
 mod admission;
+mod begin;
 mod bounds;
 mod cancel;
 mod carving;
@@ -13,6 +14,7 @@ mod cluster;
 mod declared;
 mod default_amounts;
 mod delivery;
+mod dependencies;
 mod ends;
 mod explain;
 mod gangs;

@@ -3,7 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, PlatformName, Subject, ValidationName};
+use sluice_common::id::{NodeName, PlatformName, StepId, Subject, ValidationName};
+
+use sluice_common::time::Time;
 
 use crate::{Rejection, StepReason, Wait};
 
@@ -43,8 +45,14 @@ pub enum Check {
         platforms: Vec<PlatformName>,
         hosts: Vec<NodeName>,
     },
-    /// The step would be rejected.
+    /// The deadline of the step has passed.
+    DeadlinePassed { deadline: Time },
+    /// The step is to start after one that does not exist.
+    UnknownDependency { on: StepId },
+    /// The step would be rejected, or end because of a step after which it is to start.
     Rejected(StepReason),
+    /// The step would wait for other steps or for a time.
+    Later(StepReason),
     /// The step would start at once: its hosts, and the number of GPUs on each.
     Starts {
         standing: StepReason,

@@ -6,10 +6,11 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::dependency::Dependency;
 use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::ReasonCode;
-use sluice_common::state::NodeState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::time::{Span, Time};
 
 use crate::Cause;
@@ -58,6 +59,17 @@ pub enum Wait {
         unreported: Vec<NodeName>,
         /// Longest remaining time of the recovery.
         left: Span,
+    },
+    /// The step does not start before this time.
+    Begin {
+        at: Time,
+    },
+    /// Other steps must have ended before.
+    Dependencies {
+        /// These, each with its present state; the first ones if there are many.
+        unmet: Vec<(Dependency, StepState)>,
+        /// Number of all of them.
+        count: u64,
     },
     /// The scheduler does not list the step; the recorded reason for its state tells why.
     Unlisted {
@@ -205,6 +217,8 @@ impl Wait {
     pub fn code(&self) -> ReasonCode {
         match self {
             Wait::Recovery { .. } => ReasonCode::Recovering,
+            Wait::Begin { .. } => ReasonCode::WaitingForBegin,
+            Wait::Dependencies { .. } => ReasonCode::WaitingForDependencies,
             Wait::Unlisted { why } => why.code(),
             Wait::NoPolicy { .. } => ReasonCode::NoPolicy,
             Wait::PoolEmpty { .. } => ReasonCode::PoolEmpty,

@@ -6,10 +6,12 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use sluice_common::id::NodeName;
+use sluice_common::dependency::Dependency;
+use sluice_common::id::{NodeName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{StopReason, SuspendFailure};
 
 use crate::Rejection;
@@ -55,6 +57,18 @@ pub enum Cause {
     TimedOut,
     /// The step was queued for longer than its `queue_timeout`.
     WaitedTooLong { queue_timeout: Span },
+    /// The step was queued at its `deadline`.
+    DeadlineMissed { deadline: Time },
+    /// A step after which it was to start has not ended as required.
+    DependencyFailed {
+        /// The dependency that can never be met.
+        dependency: Dependency,
+        /// The state in which that step ended.
+        ended: StepState,
+        /// The steps that led there: the first that did not end as required, and those that never started because of the
+        /// one before them, up to that step. Only the first and the last are kept of a long list.
+        chain: Vec<StepId>,
+    },
     /// The host was drained.
     Drained { node: NodeName },
     /// The step was preempted by another step.
@@ -125,6 +139,8 @@ impl Cause {
             Cause::Cancelled => ReasonCode::Cancelled,
             Cause::TimedOut => ReasonCode::TimedOut,
             Cause::WaitedTooLong { .. } => ReasonCode::QueueTimeout,
+            Cause::DeadlineMissed { .. } => ReasonCode::DeadlineMissed,
+            Cause::DependencyFailed { .. } => ReasonCode::DependencyFailed,
             Cause::Drained { .. } => ReasonCode::Drained,
             Cause::Preempted => ReasonCode::Preempted,
             Cause::GpuLost { .. } => ReasonCode::GpuLost,

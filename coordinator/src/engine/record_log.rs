@@ -20,6 +20,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
+use sluice_common::time::Span;
 use sluice_common::wire::{AttemptEnd, StopReason};
 use sluice_reasons::Cause;
 use tracing::{Level, debug, enabled, info, warn};
@@ -56,12 +57,7 @@ impl RecordLogger {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
             }
-            Record::ClockJumped(jump) => warn!(
-                by = %jump.by,
-                "the machine's clock is ahead of what is known to have passed since the last record: it was set meanwhile, or \
-                 the machine was restarted and nothing has set its clock by the network's since; no step's waiting time counts \
-                 the difference"
-            ),
+            Record::ClockJumped(jump) => clock_jumped(jump.by),
             Record::RecoveryBegan { why, .. } => recovery_began(*why),
             Record::RecoveryEnded { end } => recovery_ended(*end),
             Record::Adopted(Adopted {
@@ -158,6 +154,8 @@ impl RecordLogger {
             } => {
                 debug!(%step, attempt = number, %node, "resources released");
             }
+            Record::DependencyMet { step, on } => info!(%step, %on, "dependency met"),
+            Record::BeginReached { step } => info!(%step, "begin reached"),
             Record::StepMoved(it) => info!(step = %it.step, pool = %it.pool, "step moved"),
             Record::Requeued { step, reason } => requeued(state, step, reason),
             Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
@@ -295,6 +293,15 @@ fn gpus_reported(node: &NodeName, states: &GpuStates) {
     for (gpu, fault) in &states.faults {
         warn!(%node, %gpu, "GPU cannot be allocated: {fault}");
     }
+}
+
+fn clock_jumped(by: Span) {
+    warn!(
+        %by,
+        "the machine's clock is ahead of what is known to have passed since the last record: it was set meanwhile, or the \
+         machine was restarted and nothing has set its clock by the network's since; no step's waiting time counts the \
+         difference"
+    );
 }
 
 fn recovery_began(why: RecoveryCause) {

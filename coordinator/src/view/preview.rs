@@ -38,7 +38,7 @@ fn step(core: &Core, previewed: &Previewed) -> StepView {
 fn outcome(state: StepState) -> PreviewOutcome {
     match state {
         StepState::Queued => PreviewOutcome::Waits,
-        StepState::Rejected => PreviewOutcome::Rejected,
+        ended if ended.is_terminal() => PreviewOutcome::Rejected,
         _ => PreviewOutcome::Starts,
     }
 }

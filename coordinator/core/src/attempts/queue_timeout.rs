@@ -1,29 +1,47 @@
-//! Ends steps that are queued for longer than their `queue_timeout`. Each has its own timer, set when it is queued.
-//! Time by which a clock was set ahead does not count, nor time for which a user suspended the step.
+//! Changes of a queued step that come with time: it may start from its `begin` on, ends if it is queued for longer than
+//! its `queue_timeout`, and ends if it is queued at its `deadline`. Each step has its own timer, for the first of these.
+//! Time by which a clock was set ahead does not count as time in the queue, nor time for which a user suspended the step
+//! or it waited for other steps or for its `begin`.
 
 use alloc::vec::Vec;
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
+use sluice_reasons::Cause;
 
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
-use crate::record::Record;
+use crate::record::{self, Record};
 
-/// Sets the timer for the queue timeout of a queued step.
+/// A change of a queued step that comes with time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueEvent {
+    /// The step may start from now on.
+    Begins,
+    /// The step ends, because it was queued for longer than this.
+    TimesOut(Span),
+    /// The step ends, because it was to start before this time.
+    MissesDeadline(Time),
+}
+
+/// Sets the timer of a queued step, or ends it if its deadline has passed.
 pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
     let step = ctx.state().step(id);
-    if let Some((at, _)) = step.and_then(queue_timeout_at) {
-        ctx.set_timer(TimerKey::Queue(id.clone()), at);
+    match step.and_then(next_queue_event) {
+        Some((at, QueueEvent::MissesDeadline(deadline))) if at <= ctx.now() => {
+            end_in_queue(ctx, id, Cause::DeadlineMissed { deadline });
+        }
+        Some((at, _)) => ctx.set_timer(TimerKey::Queue(id.clone()), at),
+        None => {}
     }
 }
 
 /// Sets the timers of steps that were queued in earlier runs.
 pub(crate) fn await_all_units(ctx: &mut Context) {
     let steps = ctx.state().steps().values();
-    let waiting = steps.filter(|step| queue_timeout_at(step).is_some());
+    let waiting = steps.filter(|step| next_queue_event(step).is_some());
     for id in waiting.map(|step| step.id.clone()).collect::<Vec<_>>() {
         await_units(ctx, &id);
     }
@@ -38,10 +56,30 @@ pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
     }
 }
 
-/// Time at which the queue timeout of a queued step passes, and the timeout.
-pub(crate) fn queue_timeout_at(step: &Step) -> Option<(Time, Span)> {
-    let waits = step.state == StepState::Queued && !step.held;
-    let queue_timeout = step.spec.queue_timeout.filter(|_| waits)?;
-    let since = step.queued_again_at.unwrap_or(step.submitted_at);
-    Some((since + step.not_waited + queue_timeout, queue_timeout))
+/// Ends a queued step that does not start any more.
+pub(crate) fn end_in_queue(ctx: &mut Context, id: &StepId, reason: Cause) {
+    ctx.record(Record::StepEnded(record::StepEnded {
+        step: id.clone(),
+        state: StepState::Failed,
+        reason,
+    }));
+}
+
+/// The next change of a queued step that comes with time, and when it comes. Of several at the same time it is that which
+/// ends the step.
+pub(crate) fn next_queue_event(step: &Step) -> Option<(Time, QueueEvent)> {
+    if step.state != StepState::Queued {
+        return None;
+    }
+    let spec = &step.spec;
+    let deadline = spec.deadline.map(|at| (at, QueueEvent::MissesDeadline(at)));
+    let queue_timeout = spec.queue_timeout.filter(|_| step.is_schedulable());
+    let timeout = queue_timeout.map(|queue_timeout| {
+        let since = step.queued_again_at.unwrap_or(step.submitted_at);
+        let at = since + step.not_waited + queue_timeout;
+        (at, QueueEvent::TimesOut(queue_timeout))
+    });
+    let begin = step.not_before.map(|at| (at, QueueEvent::Begins));
+    let events = [deadline, timeout, begin].into_iter().flatten();
+    events.min_by_key(|(at, _)| *at)
 }

@@ -10,13 +10,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId};
-use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_reasons::Check;
 use sluice_reasons::check::AssertionOutcome;
 use sluice_scheduler::{Infeasible, Pool, Request};
 
 use crate::context::Context;
+use crate::dependencies::resolve_dependencies;
 use crate::explain::holding::explain;
 use crate::explain::reason;
 use crate::handlers::submit::submit;
@@ -55,6 +55,7 @@ pub(crate) fn preview(
     let trial = ctx.begin_dry_run();
     let entered = enter(ctx);
     if entered.is_ok() {
+        resolve_dependencies(ctx);
         schedule(ctx);
     }
     let outcome = entered.and_then(|()| {
@@ -63,10 +64,23 @@ pub(crate) fn preview(
             step: new.id.clone(),
         })
     });
-    let queue = outcome.as_ref().map(|it| queue_lines(ctx, it));
+    let queue = match &outcome {
+        Ok(it) => Some(queue_lines(ctx, it)),
+        Err(Refusal::UnknownDependency { on, .. }) => {
+            let line = failed(None, Check::UnknownDependency { on: on.clone() });
+            Some((CheckStatus::Failed, Vec::from([line])))
+        }
+        Err(Refusal::DeadlinePassed { deadline, .. }) => {
+            let check = Check::DeadlinePassed {
+                deadline: *deadline,
+            };
+            Some((CheckStatus::Failed, Vec::from([failed(None, check)])))
+        }
+        Err(_) => None,
+    };
     ctx.take_back(trial);
     // If it failed before, the reason is there already.
-    if let (Ok((passage, lines)), None) = (queue, pools.failed_at) {
+    if let (Some((passage, lines)), None) = (queue, pools.failed_at) {
         let lines = lines.into_iter().map(|line| (Stage::Queue, line));
         pools.lines.extend(lines);
         pools.failed_at = (passage == CheckStatus::Failed).then_some(Stage::Queue);
@@ -220,9 +234,19 @@ fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
     let Previewed { step, reason, .. } = it;
     let pool = it.pool.clone();
     let standing = reason.clone();
-    if step.state == StepState::Rejected {
+    if step.state.is_terminal() {
         let line = failed(pool, Check::Rejected(standing));
         return (CheckStatus::Failed, Vec::from([line]));
+    }
+    if !step.is_ready() {
+        let check = Check::Later(standing);
+        let passage = CheckStatus::Passed;
+        let line = CheckLine {
+            pool,
+            passage,
+            check,
+        };
+        return (passage, Vec::from([line]));
     }
     let Some(attempt) = step.latest() else {
         return (CheckStatus::Passed, places(ctx, it));

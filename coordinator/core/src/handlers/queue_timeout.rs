@@ -1,25 +1,28 @@
-//! Ends a step that has been queued for longer than its `queue_timeout`.
+//! Handles the timer of a queued step.
 
 use sluice_common::id::StepId;
-use sluice_common::state::StepState;
 use sluice_reasons::Cause;
 
-use crate::attempts::queue_timeout::{await_units, queue_timeout_at};
+use crate::attempts::queue_timeout::{QueueEvent, await_units, end_in_queue, next_queue_event};
 use crate::context::Context;
-use crate::record;
+use crate::handlers::step_action::judge_again;
 use crate::record::Record;
 
-/// Handles the timer of a queue timeout. The step may be running by now, or have been queued again since.
+/// Makes the change that has come with time, if one has. The step may be running by now, or have been queued again since.
 pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
-    match ctx.state().step(id).and_then(queue_timeout_at) {
-        Some((at, queue_timeout)) if at <= ctx.now() => {
-            ctx.record(Record::StepEnded(record::StepEnded {
-                step: id.clone(),
-                state: StepState::Failed,
-                reason: Cause::WaitedTooLong { queue_timeout },
-            }))
+    let next = ctx.state().step(id).and_then(next_queue_event);
+    match next.filter(|(at, _)| *at <= ctx.now()) {
+        Some((_, QueueEvent::Begins)) => {
+            ctx.record(Record::BeginReached { step: id.clone() });
+            judge_again(ctx, id);
+            await_units(ctx, id);
         }
-        Some(_) => await_units(ctx, id),
-        None => {}
+        Some((_, QueueEvent::TimesOut(queue_timeout))) => {
+            end_in_queue(ctx, id, Cause::WaitedTooLong { queue_timeout });
+        }
+        Some((_, QueueEvent::MissesDeadline(deadline))) => {
+            end_in_queue(ctx, id, Cause::DeadlineMissed { deadline });
+        }
+        None => await_units(ctx, id),
     }
 }

@@ -54,6 +54,12 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
         let state = known.state;
         return Err(Refusal::CannotMove { step, state });
     }
+    // What an attempt holds is counted by the spec, which the new pool may fill in otherwise.
+    let elsewhere = known.only_pool() != Some(&pool);
+    if let Some(node) = known.holding_node().filter(|_| elsewhere) {
+        let node = node.clone();
+        return Err(Refusal::CannotMoveYet { step, node });
+    }
     if ctx.state().pool(&pool).is_none() {
         return Err(Refusal::UnknownPool { pool });
     }

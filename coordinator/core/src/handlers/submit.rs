@@ -11,6 +11,7 @@ use sluice_scheduler::Request;
 
 use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
+use crate::dependencies::{dependencies_first, unmet_at_submit};
 use crate::input::{NewStep, ReplyId};
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::{self, Record};
@@ -22,14 +23,20 @@ use crate::submit::rules::{SubmitDecision, admit_by_rules};
 
 pub(crate) fn on_submit(ctx: &mut Context, reply: ReplyId, steps: Vec<NewStep>) {
     let over = over_bounds(ctx, &steps);
-    let results = steps.into_iter().map(|step| {
-        let refusal = over.get(&step.spec.subject);
-        match refusal.filter(|_| ctx.state().step(&step.id).is_none()) {
-            Some(refusal) => Err(refusal.clone()),
-            None => submit(ctx, step),
-        }
+    let results = dependencies_first(steps).into_iter();
+    let results = results.map(|(place, step)| {
+        let result = step.and_then(|step| {
+            let refusal = over.get(&step.spec.subject);
+            match refusal.filter(|_| ctx.state().step(&step.id).is_none()) {
+                Some(refusal) => Err(refusal.clone()),
+                None => submit(ctx, step),
+            }
+        });
+        (place, result)
     });
-    let results = results.collect();
+    let mut results: Vec<_> = results.collect();
+    results.sort_by_key(|(place, _)| *place);
+    let results = results.into_iter().map(|(_, result)| result).collect();
     ctx.reply(reply, Answer::Submitted(results));
 }
 
@@ -51,6 +58,11 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             }),
         };
     }
+    if let Some(deadline) = spec.deadline.filter(|deadline| *deadline <= ctx.now()) {
+        return Err(Refusal::DeadlinePassed { step, deadline });
+    }
+    let not_before = spec.begin.filter(|begin| *begin > ctx.now());
+    let unmet = unmet_at_submit(ctx, &step, &spec.after)?;
     let id = step.clone();
     ctx.record(match admit(ctx, &step, spec, past_maintenance)? {
         SubmitDecision::Queued {
@@ -61,6 +73,8 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         } => Record::StepQueued(record::StepQueued {
             step,
             spec,
+            unmet,
+            not_before,
             excluded_pools,
             route,
             provenance,

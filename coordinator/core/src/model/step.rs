@@ -49,6 +49,12 @@ pub struct Step {
     pub evictions: Vec<Time>,
     /// The end, once it is in a terminal state.
     pub finished: Option<Finished>,
+    /// Steps on which it depends and which have not ended as required yet. None once it was granted resources.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unmet: BTreeSet<StepId>,
+    /// Time before which it does not start, until that has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
     /// Whether a caller suspended it: it is not considered until a caller resumes it.
     #[serde(default)]
     pub held: bool,
@@ -214,9 +220,27 @@ impl Step {
         self.latest().filter(|attempt| !attempt.has_ended())
     }
 
+    /// Whether the scheduler considers it: it is queued, no caller holds it, and it waits for no other step and for no
+    /// time.
+    pub fn is_schedulable(&self) -> bool {
+        self.state == StepState::Queued && !self.held && self.is_ready()
+    }
+
+    /// Whether it waits neither for other steps nor for a time.
+    pub fn is_ready(&self) -> bool {
+        self.unmet.is_empty() && self.not_before.is_none()
+    }
+
     /// Whether an attempt still holds resources on a host. A step may be queued again, or over, while it does.
     pub fn holds_units(&self) -> bool {
         self.attempts.iter().any(|a| !a.is_released())
+    }
+
+    /// The first host on which an attempt still holds resources.
+    pub fn holding_node(&self) -> Option<&NodeName> {
+        let parts = self.attempts.iter().flat_map(|attempt| &attempt.parts);
+        let mut held = parts.filter(|part| part.phase != PartPhase::Released);
+        held.next().map(|part| &part.node)
     }
 
     /// The only pool that it may run in: that to which it was moved, or which it names, or its default.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
+use sluice_common::time::Time;
 use sluice_reasons::Cause;
 
 use crate::model::cluster::Route;
@@ -20,6 +21,12 @@ pub struct StepQueued {
     /// The spec. The values of its variables are never written with it: they are stored apart.
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
+    /// Steps on which it depends and which have not ended as required yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unmet: BTreeSet<StepId>,
+    /// Time before which it does not start, if that has not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
     /// Pools whose rules excluded it.
     #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub excluded_pools: BTreeSet<PoolName>,

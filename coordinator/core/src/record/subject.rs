@@ -43,10 +43,11 @@ pub(crate) enum Effect<'a> {
     Node(&'a NodeName),
     /// The pools in which a step is queued.
     Waiting(&'a StepId),
-    /// The pool whose resources an attempt holds.
+    /// The pool whose resources an attempt holds: those that come free by themselves may complete what a queued step needs.
     Run(&'a AttemptId),
     /// The pool whose resources an attempt held on a node, and the pool that the node is in now.
     Freed(&'a AttemptId, &'a NodeName),
+    /// Every pool, such as after a recovery, during which nothing was checked.
     AllPools,
 }
 
@@ -68,6 +69,8 @@ impl Record {
             R::StepQueued(it) => (A::Submitted(&it.step, &it.spec), E::Waiting(&it.step)),
             R::StepRejected(it) => (A::Submitted(&it.step, &it.spec), E::Nothing),
             R::StepMoved(StepMoved { step, .. })
+            | R::DependencyMet { step, .. }
+            | R::BeginReached { step }
             | R::Requeued { step, .. }
             | R::StepEnded(StepEnded { step, .. })
             | R::Held { step }
@@ -78,7 +81,6 @@ impl Record {
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }
-            // Resources that come free by themselves may complete what a queued step needs.
             R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
@@ -126,7 +128,6 @@ impl Record {
             R::PolicyPut(PolicyPut { pool, subject, .. }) | R::PolicyDeleted { pool, subject } => {
                 (A::Policy(pool, subject), E::Pool(pool))
             }
-            // Nothing was checked during the recovery.
             R::RecoveryEnded { .. } | R::TopologyPut { .. } => (A::Cluster, E::AllPools),
             R::CoordinatorStarted { .. }
             | R::ClockJumped(_)

@@ -4,6 +4,7 @@
 
 mod admission;
 mod attempt;
+mod dependency;
 mod mismatch;
 mod node;
 mod nominate;
@@ -110,6 +111,8 @@ impl State {
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
             Record::StepQueued(it) => self.on_step_queued(at, it),
+            Record::DependencyMet { step, on } => self.on_dependency_met(at, step, on),
+            Record::BeginReached { step } => self.on_begin_reached(at, step),
             Record::StepMoved(it) => self.on_step_moved(at, it),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
             Record::TopologyPut { terms } => self.on_topology_put(terms),
@@ -162,16 +165,30 @@ impl State {
         let StepQueued {
             step: id,
             spec,
+            unmet,
+            not_before,
             excluded_pools,
             route,
             provenance,
         } = it;
         let mut step = self.new_step(at, id, spec, StepState::Queued, Cause::Submitted)?;
+        step.unmet = unmet.clone();
+        step.not_before = *not_before;
         step.excluded_pools = excluded_pools.clone();
         step.route = route.clone();
         step.provenance = provenance.clone();
         self.index.note_submitted(&step);
-        self.index.enqueue(&step);
+        self.index.dependents.add(&step);
+        for on in unmet {
+            let ended = self.stored.steps.get(on);
+            need(ended.is_some(), || RecordRef::Step(on.clone()).into())?;
+            if ended.is_some_and(|on| on.state.is_terminal()) {
+                self.index.dependents.note_end(on);
+            }
+        }
+        if step.is_schedulable() {
+            self.index.enqueue(&step);
+        }
         self.stored.steps.insert(id.clone(), step);
         Ok(())
     }
@@ -213,6 +230,8 @@ impl State {
             retries_spent: 0,
             evictions: Vec::new(),
             finished: None,
+            unmet: BTreeSet::new(),
+            not_before: None,
             held: false,
             excluded_pools: BTreeSet::new(),
             route: Route::default(),
@@ -234,7 +253,8 @@ impl State {
         let port = *port;
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
-        need(step.state == StepState::Queued && id.number == next, || {
+        let queued = step.state == StepState::Queued && step.is_ready();
+        need(queued && id.number == next, || {
             Mismatch::NotQueued(id.clone(), step.state)
         })?;
         self.index.dequeue(step);
@@ -395,7 +415,7 @@ impl State {
         step.queued_again_at = Some(at);
         step.not_waited = Span::ZERO;
         step.reason = reason.clone();
-        if !step.held {
+        if step.is_schedulable() {
             self.index.enqueue(step);
         }
         Ok(())
@@ -416,7 +436,11 @@ impl State {
         if step.state == StepState::Queued {
             self.index.dequeue(step);
             self.stored.nominations.remove(id);
+            self.index.dependents.remove(step);
+            step.unmet = BTreeSet::new();
+            step.not_before = None;
         }
+        self.index.dependents.note_end(id);
         step.state = end;
         step.reason = reason.clone();
         let seq = self.stored.seq;

@@ -23,6 +23,7 @@ use sluice_scheduler::{
 };
 
 use super::StoredState;
+use super::dependents::Dependents;
 use super::load::SubjectLoads;
 use crate::model::carving::CarveRequest;
 use crate::model::node::Node;
@@ -41,6 +42,7 @@ pub(crate) struct Index {
     by_state: BTreeMap<StepState, u64>,
     /// The load of each subject.
     loads: SubjectLoads,
+    pub(crate) dependents: Dependents,
     /// Required capabilities by pool.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// Declared platforms by pool.
@@ -80,6 +82,7 @@ impl Index {
         for step in stored.steps.values() {
             index.add_step(step);
         }
+        index.dependents.note_ends(&stored.steps);
         for node in stored.nodes.values() {
             index.place_node(node);
         }
@@ -96,7 +99,8 @@ impl Index {
     pub(super) fn add_step(&mut self, step: &Step) {
         self.count(None, Some(step.state));
         self.note_submitted(step);
-        if step.state == StepState::Queued && !step.held {
+        self.dependents.add(step);
+        if step.is_schedulable() {
             self.enqueue(step);
         }
         for attempt in &step.attempts {
@@ -109,6 +113,7 @@ impl Index {
     pub(super) fn remove_step(&mut self, step: &Step) {
         self.count(Some(step.state), None);
         self.dequeue(step);
+        self.dependents.remove(step);
         for attempt in &step.attempts {
             let id = step.attempt_id(attempt.number);
             self.drop_attempt(&id, step, attempt);

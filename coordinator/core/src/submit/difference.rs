@@ -22,29 +22,28 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         nodes,
         within,
         priority,
-        retries,
-        timeout,
-        grace,
-        on_preempt,
+        retries: _,
+        timeout: _,
+        grace: _,
+        on_preempt: _,
         allow_pending,
         free_preemptions,
         priority_class,
         suspend_timeout,
         work,
-        queue_timeout,
-        unset,
+        queue_timeout: _,
+        begin,
+        deadline,
+        after,
+        unset: _,
         labels,
-        cpu_mode,
+        cpu_mode: _,
         mounts,
         privileged,
         host_network,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
-    // A setting that neither spec sets is the same, whatever their pools have set since.
-    let same = |setting: Setting, values_are: bool| {
-        values_are || unset.contains(&setting) && new.unset.contains(&setting)
-    };
     let fields = [
         ("subject", *subject == new.subject),
         ("submitted_by", *submitted_by == new.submitted_by),
@@ -57,16 +56,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("nodes", *nodes == new.nodes),
         ("within", *within == new.within),
         ("priority", *priority == new.priority),
-        ("retries", same(Setting::Retries, *retries == new.retries)),
-        ("timeout", same(Setting::Timeout, *timeout == new.timeout)),
-        (
-            "grace_period",
-            same(Setting::GracePeriod, *grace == new.grace),
-        ),
-        (
-            "on_preempt",
-            same(Setting::OnPreempt, *on_preempt == new.on_preempt),
-        ),
         ("allow_pending", *allow_pending == new.allow_pending),
         (
             "free_preemptions",
@@ -78,20 +67,53 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
+        ("begin", *begin == new.begin),
+        ("deadline", *deadline == new.deadline),
+        ("after", *after == new.after),
+        ("labels", *labels == new.labels),
+    ];
+    // Last, because a name that was not written follows the command, which is then the real difference.
+    let name = ("name", *name == new.name);
+    let fields = fields.into_iter().chain(settings(old, new)).chain([name]);
+    let mut different = fields.filter(|(_, same)| !same);
+    different.next().map(|(field, _)| field)
+}
+
+/// The settings that a pool can fill in, and whether they are the same: one that neither spec sets is, whatever their pools
+/// have set since.
+fn settings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 6] {
+    let same = |setting: Setting, values_are: bool| {
+        values_are || old.unset.contains(&setting) && new.unset.contains(&setting)
+    };
+    [
+        (
+            "retries",
+            same(Setting::Retries, old.retries == new.retries),
+        ),
+        (
+            "timeout",
+            same(Setting::Timeout, old.timeout == new.timeout),
+        ),
+        (
+            "grace_period",
+            same(Setting::GracePeriod, old.grace == new.grace),
+        ),
+        (
+            "on_preempt",
+            same(Setting::OnPreempt, old.on_preempt == new.on_preempt),
+        ),
         (
             "queue_timeout",
-            same(Setting::QueueTimeout, *queue_timeout == new.queue_timeout),
+            same(
+                Setting::QueueTimeout,
+                old.queue_timeout == new.queue_timeout,
+            ),
         ),
-        ("labels", *labels == new.labels),
         (
             "cpu_mode",
-            same(Setting::CpuMode, *cpu_mode == new.cpu_mode),
+            same(Setting::CpuMode, old.cpu_mode == new.cpu_mode),
         ),
-        // Last, because a name that was not written follows the command, which is then the real difference.
-        ("name", *name == new.name),
-    ];
-    let different = fields.into_iter().find(|(_, same)| !same);
-    different.map(|(field, _)| field)
+    ]
 }
 
 pub(crate) fn same_resources(old: &StepSpec, new: &StepSpec) -> bool {

@@ -731,6 +731,9 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         work: None,
         suspend_timeout: None,
         queue_timeout: None,
+        begin: None,
+        deadline: None,
+        after: Vec::new(),
         labels: BTreeMap::new(),
         cpu_mode: Default::default(),
         unset: Default::default(),
@@ -778,6 +781,12 @@ pub(super) fn with_memory(mut spec: StepSpec, megabytes: u64) -> StepSpec {
 
 pub(super) fn in_pool(mut spec: StepSpec, pool: &str) -> StepSpec {
     spec.pool = Some(PoolName::new(pool).unwrap());
+    spec
+}
+
+/// Has a step start after others, each as `prep` or `prep:any`.
+pub(super) fn after(mut spec: StepSpec, others: &[&str]) -> StepSpec {
+    spec.after = others.iter().map(|it| it.parse().unwrap()).collect();
     spec
 }
 

@@ -46,6 +46,8 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         ),
         (
             Record::StepQueued(record::StepQueued {
+                unmet: Default::default(),
+                not_before: None,
                 excluded_pools: Default::default(),
                 route: Default::default(),
                 provenance: Default::default(),

@@ -2,6 +2,7 @@
 //! harness checks every invariant, every grant and the fold of the log after every event.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
@@ -9,6 +10,7 @@ use sluice_common::pool::PoolSpec;
 
 use proptest::prelude::*;
 use sluice_common::amount::ResourceKey;
+use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
@@ -48,6 +50,8 @@ enum Event {
         nodes: u32,
         suspends: bool,
         queue_timeout: Option<u64>,
+        /// The steps on which it depends.
+        after: BTreeMap<u8, ExpectedEnd>,
     },
     Cancel {
         id: u8,
@@ -131,15 +135,20 @@ fn event() -> impl Strategy<Value = Event> {
         StepAction::Requeue,
     ]);
     let queue_timeout = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
+    let required = prop::sample::select(ExpectedEnd::ALL.to_vec());
     let kind = (
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.4),
         queue_timeout,
+        prop_oneof![
+            2 => Just(BTreeMap::new()),
+            1 => prop::collection::btree_map(0u8..8, required, 1..3),
+        ],
     );
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout), nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout, after), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout, after
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
@@ -416,6 +425,7 @@ fn play(harness: &mut Harness, event: Event) {
             nodes,
             suspends,
             queue_timeout,
+            after,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             if mcpu == 0 {
@@ -433,6 +443,18 @@ fn play(harness: &mut Harness, event: Event) {
                 required: id % 4 == 0,
             });
             spec.queue_timeout = queue_timeout.map(Span::from_secs);
+            // Some begin later, and some have little time to begin.
+            let at = |secs| Some(harness.now + Span::from_secs(secs));
+            if id % 5 == 2 {
+                spec.begin = at(retries.into());
+            }
+            if id % 7 == 3 {
+                spec.deadline = at(400 * u64::from(retries));
+            }
+            let on = |id| step(&format!("s{id}"));
+            let after = after.into_iter();
+            let after = after.map(|(id, end)| Dependency { step: on(id), end });
+            spec.after = after.collect();
             if id % 4 == 3 {
                 spec.subject = Subject::new("t").unwrap();
             }
@@ -445,7 +467,7 @@ fn play(harness: &mut Harness, event: Event) {
             }
             let name = format!("s{id}");
             let foreseen = super::preview::foreseen(harness, &name, &spec);
-            // An id that is in use may be refused.
+            // An id that is in use may be refused, and a dependency on a step that is not there, such as itself.
             let submitted = harness.submit(&name, spec.clone());
             super::preview::compare(harness, &name, foreseen);
             if let (Ok(_), Some(step)) = (submitted, harness.core.state().step(&step(&name))) {
@@ -705,7 +727,7 @@ proptest! {
                 let explained = harness.core.explain(&step.id).unwrap();
                 let frozen = step.state == StepState::Suspended;
                 let bound = has_a_pool(&harness, step);
-                let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
+                let waits = (step.is_schedulable() || frozen && !step.held) && bound;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
                     let stops = explanation::preemption_status(pool.request, &pool.inspection);
@@ -739,7 +761,9 @@ proptest! {
         }
         bring_to_an_end(&mut harness);
         for step in harness.core.state().steps().values() {
-            prop_assert!(step.state.is_terminal() || !has_a_pool(&harness, step), "{step:?}");
+            // What it waits for may have no pool.
+            let waits = !has_a_pool(&harness, step) || !step.is_ready();
+            prop_assert!(step.state.is_terminal() || waits, "{step:?}");
         }
     }
 }

@@ -356,3 +356,25 @@ fn a_log_keeps_the_move_without_the_values_of_variables() {
         "{text}"
     );
 }
+
+#[test]
+fn a_step_whose_last_attempt_still_holds_resources_is_moved_once_they_are_free() {
+    let mut harness = two_pools();
+    harness.cancel("busy");
+    harness.status("n", "busy.1", released(Exit::Code(0)));
+    harness
+        .submit("again", with_retries(spec(2, 1000), 1))
+        .unwrap();
+    harness.run("again.1");
+    harness.status("n", "again.1", ended(Exit::Code(1)));
+    assert_eq!(harness.state("again"), StepState::Queued);
+    let refused = move_foreseen(&mut harness, "again", "other");
+    let holds = Refusal::CannotMoveYet {
+        step: step("again"),
+        node: node("n"),
+    };
+    assert_eq!(refused, Err(holds));
+    harness.change("n", crate::NodeChange::Cordon { reason: None });
+    harness.status("n", "again.1", released(Exit::Code(1)));
+    assert_eq!(move_foreseen(&mut harness, "again", "other"), Ok(true));
+}

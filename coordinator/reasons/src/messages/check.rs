@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::api::timestamp;
 use sluice_common::id::{NodeName, PlatformName, Subject};
 
 use super::shortened;
@@ -30,7 +31,9 @@ impl Check {
                 None => format!("{document}: {assert}"),
             },
             Check::Hosts { platforms, .. } => listed(platforms),
-            Check::Rejected(standing) | Check::Starts { standing, .. } => {
+            Check::DeadlinePassed { .. } => "deadline".to_string(),
+            Check::UnknownDependency { .. } => "after".to_string(),
+            Check::Rejected(standing) | Check::Later(standing) | Check::Starts { standing, .. } => {
                 standing.code().to_string()
             }
             Check::Waits { wait, .. } => wait.code().to_string(),
@@ -54,7 +57,13 @@ impl Check {
             Check::Filled { value, from, .. } => format!("{value}, from {from}"),
             Check::Assertion { outcome, .. } => outcome.message(),
             Check::Hosts { hosts, .. } => could_hold(hosts),
-            Check::Rejected(standing) => standing.to_reason().message,
+            Check::DeadlinePassed { deadline } => {
+                format!("{} has passed", timestamp(*deadline))
+            }
+            Check::UnknownDependency { on } => {
+                format!("there is no step `{on}`, after which it is to start")
+            }
+            Check::Rejected(standing) | Check::Later(standing) => standing.to_reason().message,
             Check::Starts { parts, .. } => {
                 let hosts: Vec<String> = parts.iter().map(host_of).collect();
                 format!("it starts at once, on {}", hosts.join(" and "))

@@ -5,12 +5,14 @@ mod parts;
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
+use sluice_common::api::timestamp;
 use sluice_common::id::{
     BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
     TemplateName, TokenName, ValidationName,
 };
 use sluice_common::platform::spec::MAX_PLATFORMS;
 use sluice_common::state::StepState;
+use sluice_common::time::Time;
 use sluice_scheduler::PolicyError;
 
 use super::quoted;
@@ -19,8 +21,8 @@ use crate::Cause;
 pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
-    declared, elsewhere, gpus_of, hosts, in_use, instead, missing, named, of_platform, queue_full,
-    standing, way_to_move,
+    cycle, declared, elsewhere, gpus_of, hosts, in_use, instead, missing, named, of_platform,
+    queue_full, standing, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -97,6 +99,23 @@ pub enum Refusal {
     InUse {
         /// The users, and what they use.
         uses: Vec<Use>,
+    },
+    /// The deadline of a new step has passed.
+    #[error(
+        "`deadline` of step `{step}` is {}, which has passed, so it could not start any more: name a later one",
+        timestamp(*deadline)
+    )]
+    DeadlinePassed { step: StepId, deadline: Time },
+    /// The step is to start after a step that does not exist.
+    #[error(
+        "there is no step `{on}`, after which `{step}` is to start: `sluice get steps` lists those that are remembered"
+    )]
+    UnknownDependency { step: StepId, on: StepId },
+    /// Steps are to start after each other.
+    #[error("{}", cycle(steps))]
+    DependencyCycle {
+        /// The steps, each to start after the next, and the last after the first.
+        steps: Vec<StepId>,
     },
     /// The node has no such GPU.
     #[error("node `{node}` has no GPU `{gpu}`: {}", gpus_of(known))]
@@ -224,6 +243,12 @@ pub enum Refusal {
         way_to_move(step, *state)
     )]
     CannotMove { step: StepId, state: StepState },
+    /// An earlier attempt of the step still holds resources.
+    #[error(
+        "step `{step}` cannot be moved yet, because its last attempt still holds resources on `{node}`: move it once they \
+         are free, which `sluice explain {step}` shows"
+    )]
+    CannotMoveYet { step: StepId, node: NodeName },
     /// The pool would reject the step.
     #[error(
         "step `{step}` stays where it is, because pool `{pool}` would reject it: {}",

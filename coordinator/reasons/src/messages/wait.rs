@@ -8,11 +8,13 @@ use core::fmt;
 
 use sluice_common::amount::STEP_RUN;
 use sluice_common::api::timestamp;
+use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
 use super::slices::{available, requested};
@@ -30,6 +32,8 @@ impl Wait {
         let in_pool = |pool: &PoolName, message| of(message).with("pool", pool.as_str());
         match self {
             Wait::Recovery { unreported, left } => of(recovering(unreported, *left)),
+            Wait::Begin { at } => of(begin(*at)),
+            Wait::Dependencies { unmet, count } => of(dependencies(unmet, *count)),
             Wait::Unlisted { why } => why.to_reason(),
             Wait::NoPolicy { subject } => of(lost_policy(subject)),
             Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
@@ -124,6 +128,28 @@ fn recovering(unreported: &[NodeName], left: Span) -> String {
     format!(
         "the coordinator was restored from an older store, and nothing starts yet: {awaited}; the recovery ends in {left} at the latest, or at once with `sluice recovery end`"
     )
+}
+
+fn begin(at: Time) -> String {
+    format!("it starts at {} at the earliest", timestamp(at))
+}
+
+fn dependencies(unmet: &[(Dependency, StepState)], count: u64) -> String {
+    let awaited = unmet.iter().map(|(dependency, state)| {
+        let Dependency { step, end } = dependency;
+        let end = match end {
+            ExpectedEnd::Ok => "has succeeded",
+            ExpectedEnd::Any => "has ended",
+            ExpectedEnd::Failed => "has failed",
+        };
+        format!("`{step}` {end} ({state} now)")
+    });
+    let awaited: Vec<String> = awaited.collect();
+    let more = match count - unmet.len() as u64 {
+        0 => String::new(),
+        more => format!(", and for {more} more"),
+    };
+    format!("it starts after {}{more}", awaited.join(", "))
 }
 
 fn lost_policy(subject: &Subject) -> String {

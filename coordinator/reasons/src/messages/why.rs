@@ -2,9 +2,13 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use sluice_common::id::NodeName;
+use sluice_common::api::timestamp;
+use sluice_common::dependency::{Dependency, ExpectedEnd};
+use sluice_common::id::{NodeName, StepId};
 use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
 
@@ -42,6 +46,19 @@ impl Cause {
                 let most = format!("{queue_timeout}");
                 of(&waited_too_long(*queue_timeout)).with("queue_timeout", most.as_str())
             }
+            Cause::DeadlineMissed { deadline } => {
+                let at = timestamp(*deadline);
+                of(&format!(
+                    "it was not running at {at}, its `deadline`, after which it does not start"
+                ))
+                .with("deadline", format!("{at}").as_str())
+            }
+            Cause::DependencyFailed {
+                dependency,
+                ended,
+                chain,
+            } => of(&dependency_failed(dependency, *ended, chain))
+                .with("step", dependency.step.as_str()),
             Cause::Drained { node } => on(node, format!("its host `{node}` was drained")),
             Cause::Preempted => of("it was preempted by another step"),
             Cause::GpuLost { node } => on(node, gpu_lost(node)),
@@ -113,6 +130,28 @@ fn stopping(cause: StopReason) -> &'static str {
 
 fn waited_too_long(queue_timeout: Span) -> String {
     format!("it was queued for longer than its `queue_timeout` of {queue_timeout}")
+}
+
+fn dependency_failed(dependency: &Dependency, ended: StepState, chain: &[StepId]) -> String {
+    let Dependency { step, end } = dependency;
+    let required = match end {
+        ExpectedEnd::Ok => "has succeeded",
+        ExpectedEnd::Any => "has ended",
+        ExpectedEnd::Failed => "has failed",
+    };
+    let led = match chain {
+        [] | [_] => String::new(),
+        [first, ..] => format!(" because of `{first}` ({})", chain_of(chain)),
+    };
+    let first = chain.first().unwrap_or(step);
+    format!(
+        "it was to start after `{step}` {required}, and `{step}` ended as {ended}{led}: `sluice explain {first}` says why"
+    )
+}
+
+fn chain_of(steps: &[StepId]) -> String {
+    let steps: Vec<&str> = steps.iter().map(StepId::as_str).collect();
+    steps.join(" -> ")
 }
 
 fn gpu_lost(node: &NodeName) -> String {

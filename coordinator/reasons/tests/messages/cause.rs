@@ -1,8 +1,9 @@
 //! Why a step is in its state.
 
 use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::state::StepState;
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{MemoryShortage, StopReason, SuspendFailure};
 use sluice_reasons::standing::{HostBlock, HostBlockCause};
 use sluice_reasons::{Cause, Rejection, StepReason, Wait};
@@ -60,7 +61,11 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
         Some(Cause::TimedOut) => vec![Cause::WaitedTooLong {
             queue_timeout: Span::from_secs(3600),
         }],
-        Some(Cause::WaitedTooLong { .. }) => vec![Cause::Drained { node: node() }],
+        Some(Cause::WaitedTooLong { .. }) => vec![Cause::DeadlineMissed {
+            deadline: Time::from_unix_millis(1_700_000_000_000),
+        }],
+        Some(Cause::DeadlineMissed { .. }) => dependency_failures(),
+        Some(Cause::DependencyFailed { .. }) => vec![Cause::Drained { node: node() }],
         Some(Cause::Drained { .. }) => vec![Cause::Preempted],
         Some(Cause::Preempted) => vec![Cause::GpuLost { node: node() }],
         Some(Cause::GpuLost { .. }) => vec![Cause::Requeued],
@@ -96,6 +101,19 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
         ))],
         Some(Cause::Said(_)) => Vec::new(),
     }
+}
+
+fn dependency_failures() -> Vec<Cause> {
+    let cause = |dependency: &str, ended, chain: &[&str]| Cause::DependencyFailed {
+        dependency: dependency.parse().expect("it is well formed"),
+        ended,
+        chain: chain.iter().map(|step| name(step)).collect(),
+    };
+    vec![
+        cause("train", StepState::Failed, &["train"]),
+        cause("train:failed", StepState::Succeeded, &["train"]),
+        cause("train", StepState::Cancelled, &["prep", "train"]),
+    ]
 }
 
 fn failed() -> Cause {

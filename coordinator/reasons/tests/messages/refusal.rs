@@ -3,7 +3,7 @@
 use sluice_common::credential::Generation;
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_reasons::{
     Cause, HelloRefusal, InUse, JoinRefusal, QueueBound, QueueFull, Refusal, Rejection, Shrunk,
     Uncounted, Unenforced, Use,
@@ -230,7 +230,20 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             step: step(),
             differs: "command".to_owned(),
         }],
-        Some(Refusal::IdInUse { .. }) => vec![Refusal::StepOver {
+        Some(Refusal::IdInUse { .. }) => vec![Refusal::DeadlinePassed {
+            step: step(),
+            deadline: Time::from_unix_millis(1_700_000_000_000),
+        }],
+        Some(Refusal::DeadlinePassed { .. }) => vec![Refusal::UnknownDependency {
+            step: step(),
+            on: name("prep"),
+        }],
+        Some(Refusal::UnknownDependency { .. }) => [vec!["a"], vec!["a", "b"]]
+            .map(|steps| Refusal::DependencyCycle {
+                steps: steps.into_iter().map(name).collect(),
+            })
+            .into(),
+        Some(Refusal::DependencyCycle { .. }) => vec![Refusal::StepOver {
             step: step(),
             state: StepState::Succeeded,
         }],
@@ -251,7 +264,11 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
                 state,
             })
             .into(),
-        Some(Refusal::CannotMove { .. }) => vec![Refusal::MoveRejected {
+        Some(Refusal::CannotMove { .. }) => vec![Refusal::CannotMoveYet {
+            step: step(),
+            node: name("gpu-1"),
+        }],
+        Some(Refusal::CannotMoveYet { .. }) => vec![Refusal::MoveRejected {
             step: step(),
             pool: pool(),
             reason: Box::new(Cause::rejected(Rejection::NoPolicy {

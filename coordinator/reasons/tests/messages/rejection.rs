@@ -2,8 +2,9 @@
 
 use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_reasons::check::AssertionOutcome;
 use sluice_reasons::rejection::{
     AmountBound, AssertionSource, FailedAssertion, FailingHost, HostMismatch, RuleBreach,
@@ -329,11 +330,22 @@ fn after_check(last: Option<&Check>) -> Vec<Check> {
             hosts,
         })
         .into(),
-        Some(Check::Hosts { .. }) => vec![Check::Rejected(StepReason::Recorded {
+        Some(Check::Hosts { .. }) => vec![Check::DeadlinePassed {
+            deadline: Time::from_unix_millis(1_700_000_000_000),
+        }],
+        Some(Check::DeadlinePassed { .. }) => vec![Check::UnknownDependency { on: name("prep") }],
+        Some(Check::UnknownDependency { .. }) => vec![Check::Rejected(StepReason::Recorded {
             why: Cause::rejected(no_policy()),
             host_block: None,
         })],
-        Some(Check::Rejected(_)) => vec![Check::Starts {
+        Some(Check::Rejected(_)) => vec![Check::Later(StepReason::Waiting {
+            after: None,
+            wait: Box::new(Wait::Dependencies {
+                unmet: vec![(name("prep"), StepState::Running)],
+                count: 1,
+            }),
+        })],
+        Some(Check::Later(_)) => vec![Check::Starts {
             standing: standing(),
             parts: vec![(name("gpu-1"), 1), (name("gpu-2"), 2), (name("cpu-1"), 0)],
         }],

@@ -1,7 +1,7 @@
 //! Sentences about what prevents a queued step from starting.
 
 use sluice_common::inventory::Capability;
-use sluice_common::state::NodeState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::time::{Span, Time};
 use sluice_reasons::rejection::{DomainShortage, ForbiddingHosts, Shortage};
 use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
@@ -79,6 +79,23 @@ fn by_default(key: &str) -> Shortage {
     }
 }
 
+fn dependencies() -> Vec<Wait> {
+    let on = |text: &str, state| (text.parse().expect("it is well formed"), state);
+    let unmet = vec![
+        on("prep", StepState::Running),
+        on("clean:any", StepState::Queued),
+        on("train:failed", StepState::Queued),
+    ];
+    let one = unmet[..1].to_vec();
+    vec![
+        Wait::Dependencies {
+            unmet: one,
+            count: 1,
+        },
+        Wait::Dependencies { unmet, count: 7 },
+    ]
+}
+
 fn after(last: Option<&Wait>) -> Vec<Wait> {
     let pool = || name("training");
     let subject = || name("research");
@@ -98,7 +115,11 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
             };
             vec![wait(&["gpu-1", "gpu-2"]), wait(&[])]
         }
-        Some(Wait::Recovery { .. }) => vec![Wait::Unlisted {
+        Some(Wait::Recovery { .. }) => vec![Wait::Begin {
+            at: Time::from_unix_millis(1_700_000_000_000),
+        }],
+        Some(Wait::Begin { .. }) => dependencies(),
+        Some(Wait::Dependencies { .. }) => vec![Wait::Unlisted {
             why: Cause::Preempted,
         }],
         Some(Wait::Unlisted { .. }) => vec![Wait::NoPolicy { subject: subject() }],

@@ -191,6 +191,46 @@ fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
 }
 
 #[test]
+fn a_step_can_be_after_those_alone_that_its_submitter_may_list() {
+    let guarded = SecuredHarness::with_steps();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    let submit = |id: &str, after: &str, dry_run: &str| {
+        let body = json!({ "id": id, "subject": "ours", "pool": "train", "command": ["true"], "after": [after] });
+        let path = format!("/v1/steps{dry_run}");
+        guarded.call(&token, "POST", &path, &body.to_string())
+    };
+    let own = submit("next", "ours-train", "");
+    assert_eq!((own.0, &own.1["after"]), (201, &json!(["ours-train"])));
+    assert_eq!(own.1["waits_for"], json!(["ours-train"]));
+    let of_foreign = |name: &str, dry_run: &str| {
+        let (status, answer) = submit("x", name, dry_run);
+        (status, answer.to_string().replace(name, "STEP"))
+    };
+    let foreign = of_foreign("theirs-train", "");
+    assert_eq!(foreign.0, 409, "{}", foreign.1);
+    assert!(foreign.1.contains("unknown_dependency"), "{}", foreign.1);
+    assert_eq!(foreign, of_foreign("nothing-here", ""));
+    let (status, foreseen) = submit("x", "theirs-train", "?dry_run=true");
+    assert_eq!(
+        (status, code(&(status, foreseen))),
+        (409, "unknown_dependency")
+    );
+    let batch = json!({ "steps": [
+        { "id": "b1", "subject": "ours", "pool": "train", "command": ["true"], "after": ["theirs-train"] },
+        { "id": "b2", "subject": "ours", "pool": "train", "command": ["true"], "after": ["b3"] },
+        { "id": "b3", "subject": "ours", "pool": "train", "command": ["true"] },
+    ]});
+    let (_, results) = guarded.call(&token, "POST", "/v1/steps:batch", &batch.to_string());
+    let results = &results["results"];
+    assert_eq!(
+        results[0]["error"]["code"], "unknown_dependency",
+        "{results}"
+    );
+    assert_eq!(results[1]["waits_for"], json!(["b3"]), "{results}");
+    assert_eq!(results[2]["id"], "b3", "{results}");
+}
+
+#[test]
 fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
     let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);

@@ -1,6 +1,7 @@
 //! Codes and details of the core's refusals. The messages are the core's own.
 
 use coordinator_core::{QueueFull, Refusal};
+use sluice_common::api::timestamp;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::reason::Detail;
@@ -20,6 +21,9 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
         Refusal::InvalidPolicy { .. } => C::InvalidPolicy,
         Refusal::IdInUse { .. } => C::IdInUse,
+        Refusal::DeadlinePassed { .. } => C::DeadlinePassed,
+        Refusal::UnknownDependency { .. } => C::UnknownDependency,
+        Refusal::DependencyCycle { .. } => C::DependencyCycle,
         Refusal::UnknownNode { .. } => C::UnknownNode,
         Refusal::UnknownGpu { .. } => C::UnknownGpu,
         Refusal::CannotLookAtGpu { .. } => C::NodeUnreachable,
@@ -33,7 +37,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
-        Refusal::CannotMove { .. } => C::CannotMove,
+        Refusal::CannotMove { .. } | Refusal::CannotMoveYet { .. } => C::CannotMove,
         Refusal::MoveRejected { .. } => C::MoveRejected,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
         Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
@@ -62,27 +66,23 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
 /// Returns the names and numbers in a refusal's message.
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
-        Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
+        Refusal::UnknownStep { step } => texts([("step", step.as_str())]),
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }
-        | Refusal::TooManyPlatforms { pool, .. } => vec![("pool", text(pool.as_str()))],
+        | Refusal::TooManyPlatforms { pool, .. } => texts([("pool", pool.as_str())]),
         Refusal::ClusterNamesPool { pool, field } => {
-            vec![("pool", text(pool.as_str())), ("field", text(field))]
+            texts([("pool", pool.as_str()), ("field", field)])
         }
-        Refusal::UnknownPlatform { pool, platform, .. } => vec![
-            ("pool", text(pool.as_str())),
-            ("platform", text(platform.as_str())),
-        ],
-        Refusal::ReservedPlatform { platform } => vec![("platform", text(platform.as_str()))],
-        Refusal::UnknownTemplate { template } => vec![("template", text(template.as_str()))],
-        Refusal::PoolNamesTemplate { pool, template, .. } => vec![
-            ("pool", text(pool.as_str())),
-            ("template", text(template.as_str())),
-        ],
-        Refusal::UnknownValidation { validation } => {
-            vec![("validation", text(validation.as_str()))]
+        Refusal::UnknownPlatform { pool, platform, .. } => {
+            texts([("pool", pool.as_str()), ("platform", platform.as_str())])
         }
+        Refusal::ReservedPlatform { platform } => texts([("platform", platform.as_str())]),
+        Refusal::UnknownTemplate { template } => texts([("template", template.as_str())]),
+        Refusal::PoolNamesTemplate { pool, template, .. } => {
+            texts([("pool", pool.as_str()), ("template", template.as_str())])
+        }
+        Refusal::UnknownValidation { validation } => texts([("validation", validation.as_str())]),
         Refusal::PoolNamesValidation {
             validation,
             pool,
@@ -97,20 +97,25 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             detail
         }
         Refusal::UnknownPolicy { pool, subject } | Refusal::InvalidPolicy { pool, subject, .. } => {
-            vec![
-                ("pool", text(pool.as_str())),
-                ("subject", text(subject.as_str())),
-            ]
+            texts([("pool", pool.as_str()), ("subject", subject.as_str())])
         }
         Refusal::IdInUse { step, differs } => {
-            vec![("step", text(step.as_str())), ("differs", text(differs))]
+            texts([("step", step.as_str()), ("differs", differs)])
         }
         Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
-            vec![("node", text(node.as_str()))]
+            texts([("node", node.as_str())])
         }
         Refusal::UnknownGpu { node, gpu, .. } | Refusal::CannotLookAtGpu { node, gpu } => {
-            vec![("node", text(node.as_str())), ("gpu", text(gpu))]
+            texts([("node", node.as_str()), ("gpu", gpu)])
         }
+        Refusal::DeadlinePassed { step, deadline } => {
+            let deadline = timestamp(*deadline).to_string();
+            texts([("step", step.as_str()), ("deadline", &deadline)])
+        }
+        Refusal::UnknownDependency { step, on } => {
+            texts([("step", step.as_str()), ("after", on.as_str())])
+        }
+        Refusal::DependencyCycle { steps } => named(steps.iter()),
         Refusal::NodeHoldsSteps { node, steps } => {
             vec![
                 ("node", text(node.as_str())),
@@ -128,28 +133,26 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("expected", Detail::Number(*expected)),
             ("version", Detail::Number(*version)),
         ],
-        Refusal::UnknownJoinToken { token } => vec![("token", text(token.as_str()))],
+        Refusal::UnknownJoinToken { token } => texts([("token", token.as_str())]),
         Refusal::TooManyJoinTokens { .. } | Refusal::NotRecovering => Vec::new(),
         Refusal::Twice { first, .. } => vec![("first", number(*first))],
-        Refusal::InUse { uses } => {
-            let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);
-            let steps: Vec<&str> = steps.map(StepId::as_str).collect();
-            vec![("steps", text(&steps.join(",")))]
-        }
+        Refusal::InUse { uses } => named(uses.iter().flat_map(|it| &it.steps)),
         Refusal::PoolHasNodes { pool, nodes } => vec![
             ("pool", text(pool.as_str())),
             ("nodes", number(nodes.len())),
         ],
-        Refusal::StepOver { step, state } | Refusal::CannotMove { step, state } => vec![
-            ("step", text(step.as_str())),
-            ("state", text(state.as_str())),
-        ],
+        Refusal::CannotMoveYet { step, node } => {
+            texts([("step", step.as_str()), ("node", node.as_str())])
+        }
+        Refusal::StepOver { step, state } | Refusal::CannotMove { step, state } => {
+            texts([("step", step.as_str()), ("state", state.as_str())])
+        }
         Refusal::UnknownRole { role }
         | Refusal::ReservedRole { role }
-        | Refusal::RoleInUse { role, .. } => vec![("role", text(role.as_str()))],
-        Refusal::UnknownBinding { binding } => vec![("binding", text(binding.as_str()))],
-        Refusal::UnknownApiToken { token } => vec![("token", text(token))],
-        Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
+        | Refusal::RoleInUse { role, .. } => texts([("role", role.as_str())]),
+        Refusal::UnknownBinding { binding } => texts([("binding", binding.as_str())]),
+        Refusal::UnknownApiToken { token } => texts([("token", token)]),
+        Refusal::ApiTokenExists { token } => texts([("token", token.as_str())]),
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
         Refusal::QueueFull(full) => of_queue(full),
         Refusal::MoveRejected { step, pool, reason } => of_move(step, pool, reason),
@@ -158,6 +161,16 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("hosts", Detail::Number(u64::from(*hosts))),
         ],
     }
+}
+
+fn texts<const N: usize>(all: [(&'static str, &str); N]) -> Vec<(&'static str, Detail)> {
+    all.map(|(name, value)| (name, text(value))).into()
+}
+
+/// The first of some steps, separated by commas.
+fn named<'a>(steps: impl Iterator<Item = &'a StepId>) -> Vec<(&'static str, Detail)> {
+    let steps: Vec<&str> = steps.take(NAMED_STEPS).map(StepId::as_str).collect();
+    texts([("steps", &steps.join(","))])
 }
 
 fn of_move(step: &StepId, pool: &PoolName, reason: &Cause) -> Vec<(&'static str, Detail)> {

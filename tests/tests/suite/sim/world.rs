@@ -11,11 +11,12 @@ use agent_core::{
 };
 use coordinator_core::{
     Answer, Core, Desired, DesiredPool, Input, LogEntry, NewStep, Node, NodeChange, Output,
-    RecoveryCause, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange, TimerKey,
-    check_record,
+    RecoveryCause, Refusal, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange,
+    TimerKey, check_record,
 };
 use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::credential::NodeClaim;
+use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::{PolicySpec, PoolSpec};
@@ -295,6 +296,18 @@ fn spec(number: u64) -> StepSpec {
     };
     spec.suspend_timeout = (number.is_multiple_of(3)).then_some(Span::from_secs(120));
     spec.preemptible = !(gpus == 1 && number % 12 == 3);
+    let after = |before: u64, end| {
+        let step = step_id(number.checked_sub(before)?);
+        Some(Dependency { step, end })
+    };
+    spec.after = match number % 6 {
+        2 => after(2, ExpectedEnd::Ok).into_iter().collect(),
+        5 => [after(1, ExpectedEnd::Any), after(3, ExpectedEnd::Failed)]
+            .into_iter()
+            .flatten()
+            .collect(),
+        _ => Vec::new(),
+    };
     // Hosts come and go, and a forgotten one could have held it.
     spec.allow_pending = true;
     spec
@@ -617,8 +630,12 @@ impl World {
                 ..
             } => {
                 for result in results {
-                    self.accepted
-                        .insert(result.expect("the simulation submits valid steps").step);
+                    match result {
+                        Ok(submitted) => drop(self.accepted.insert(submitted.step)),
+                        // Its client asks again until that step was accepted.
+                        Err(Refusal::UnknownDependency { .. }) => {}
+                        Err(refusal) => panic!("the simulation submits valid steps: {refusal}"),
+                    }
                 }
             }
             Output::Reply {

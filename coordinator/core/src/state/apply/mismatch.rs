@@ -55,6 +55,10 @@ pub enum Mismatch {
     NotHeld(StepId),
     #[error("step `{0}` is {1} and is nominated")]
     CannotPromise(StepId, StepState),
+    #[error("step `{0}` does not wait for step `{1}`")]
+    NotAwaited(StepId, StepId),
+    #[error("step `{0}` waits for no time")]
+    NotPostponed(StepId),
     #[error("step `{0}` is not nominated")]
     NotPromised(StepId),
 

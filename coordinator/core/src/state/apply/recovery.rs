@@ -97,7 +97,12 @@ impl State {
         })?;
         self.index.dequeue(&step);
         self.stored.nominations.remove(&step.id);
-        Ok(step)
+        self.index.dependents.remove(&step);
+        Ok(Step {
+            unmet: BTreeSet::new(),
+            not_before: None,
+            ..step
+        })
     }
 }
 

@@ -30,7 +30,7 @@ impl State {
         step.queued_again_at = Some(at);
         step.not_waited = Span::ZERO;
         self.index.update_weight(step, before);
-        if !step.held {
+        if step.is_schedulable() {
             self.index.enqueue(step);
         }
         Ok(())

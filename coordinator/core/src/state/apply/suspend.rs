@@ -138,6 +138,8 @@ impl State {
         if step.state == StepState::Queued {
             step.queued_again_at = Some(at);
             step.not_waited = Span::ZERO;
+        }
+        if step.is_schedulable() {
             self.index.enqueue(step);
         }
         if step.state == StepState::Suspended

@@ -17,6 +17,18 @@ pub(super) fn named(steps: &[StepId]) -> String {
     shortened(names.collect(), NAMED_STEPS)
 }
 
+/// Steps that are to start after each other; not empty.
+pub(super) fn cycle(steps: &[StepId]) -> String {
+    match steps {
+        [only] => format!("step `{only}` is to start after itself: remove it from its `after`"),
+        [] | [_, ..] => format!(
+            "steps {} are to start each after the next one, and the last after the first, so that none could start: remove \
+             one from the `after` of the one before it",
+            named(steps)
+        ),
+    }
+}
+
 pub(super) fn hosts(nodes: &[NodeName]) -> String {
     match nodes {
         [only] => format!("node `{only}` is"),

@@ -1,0 +1,64 @@
+//! The steps that wait for others, so that the end of a step goes through those alone that wait for it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::id::StepId;
+
+use crate::model::step::Step;
+
+/// Waiting steps, by the step for which they wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dependents {
+    waiting: BTreeMap<StepId, BTreeSet<StepId>>,
+    /// The steps for which others wait and that have ended. None is left between two inputs.
+    ended: BTreeSet<StepId>,
+}
+
+impl Dependents {
+    /// Adds what a step waits for.
+    pub(super) fn add(&mut self, step: &Step) {
+        for on in &step.unmet {
+            let waiting = self.waiting.entry(on.clone()).or_default();
+            waiting.insert(step.id.clone());
+        }
+    }
+
+    /// Removes a step as one that waits, and as one for which others wait.
+    pub(super) fn remove(&mut self, step: &Step) {
+        self.ended.remove(&step.id);
+        for on in &step.unmet {
+            self.remove_one(&step.id, on);
+        }
+    }
+
+    /// Removes one dependency of a step.
+    pub(super) fn remove_one(&mut self, step: &StepId, on: &StepId) {
+        let Some(waiting) = self.waiting.get_mut(on) else {
+            return;
+        };
+        waiting.remove(step);
+        if waiting.is_empty() {
+            self.waiting.remove(on);
+            self.ended.remove(on);
+        }
+    }
+
+    /// Notes the end of a step, if others wait for it.
+    pub(super) fn note_end(&mut self, on: &StepId) {
+        if self.waiting.contains_key(on) {
+            self.ended.insert(on.clone());
+        }
+    }
+
+    /// Notes the ends of all steps for which others wait.
+    pub(super) fn note_ends(&mut self, steps: &BTreeMap<StepId, Step>) {
+        let has_ended = |id: &&StepId| steps.get(*id).is_some_and(|step| step.state.is_terminal());
+        self.ended = self.waiting.keys().filter(has_ended).cloned().collect();
+    }
+
+    /// A step that waits for one that has ended, and the latter.
+    pub(crate) fn first_to_resolve(&self) -> Option<(&StepId, &StepId)> {
+        let on = self.ended.first()?;
+        Some((self.waiting.get(on)?.first()?, on))
+    }
+}
