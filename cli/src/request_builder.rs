@@ -1,11 +1,14 @@
 //! Builds requests from the flags of `run` and `submit`, or from the documents of a file. Values are checked here by
 //! the API's own rules, so that errors name the flags.
 
+pub(crate) mod names;
+
 use std::path::{Path, PathBuf};
 
+use sluice_common::error_code::ErrorCode;
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
-use crate::args::StepFlags;
+use crate::args::{StepFlags, parse_moment};
 use crate::context::ContextFile;
 use crate::documents::{listed_steps, values};
 use crate::env_file;
@@ -124,6 +127,9 @@ pub(crate) fn from_flags(
         timeout: flags.timeout.map(|span| span.to_string()),
         grace_period: flags.grace.map(|span| span.to_string()),
         queue_timeout: flags.queue_timeout.map(|span| span.to_string()),
+        begin: flags.begin.map(|at| at.to_string()),
+        deadline: flags.deadline.map(|at| at.to_string()),
+        after: flags.after.iter().map(ToString::to_string).collect(),
         suspend_timeout: flags.suspend_timeout.map(|span| span.to_string()),
         on_preempt: flags.on_preempt,
         priority_class: flags.priority_class,
@@ -165,6 +171,7 @@ fn flag_of(field: &str) -> String {
         "resources.storage" => "--storage".to_owned(),
         mounts if mounts.starts_with("mounts") => "--mount".to_owned(),
         "grace_period" => "--grace".to_owned(),
+        after if after.starts_with("after") => "--after".to_owned(),
         other => format!("--{}", other.replace('_', "-")),
     }
 }
@@ -185,19 +192,40 @@ pub(crate) fn from_yaml(
         )));
     }
     let several = documents.len() > 1;
-    let fill = |(i, document): (usize, StepRequest)| {
-        let request = defaults.fill(document)?;
-        check(&request).map_err(|e| {
-            let place = if several {
-                format!("{file}, document {}", i + 1)
-            } else {
-                file.to_owned()
-            };
-            Failure::Failed(format!("{place}: {e}"))
-        })?;
-        Ok(request)
+    let at = |i: usize, e: FieldError| {
+        let place = if several {
+            format!("{file}, document {}", i + 1)
+        } else {
+            file.to_owned()
+        };
+        Failure::Failed(format!("{place}: {e}"))
     };
-    documents.into_iter().enumerate().map(fill).collect()
+    let documents = documents.into_iter();
+    let filled: Result<Vec<StepRequest>, Failure> = documents.map(|it| defaults.fill(it)).collect();
+    let mut requests = filled?;
+    names::resolve(&mut requests).map_err(|(i, e)| at(i, e))?;
+    for (i, request) in requests.iter_mut().enumerate() {
+        resolve_times(request).map_err(|e| at(i, e))?;
+        check(request).map_err(|e| at(i, e))?;
+    }
+    Ok(requests)
+}
+
+/// Puts points in time in place of `2h`, `18:30` and the other forms that the command line takes.
+fn resolve_times(request: &mut StepRequest) -> Result<(), FieldError> {
+    let now = jiff::Zoned::now();
+    let times = [
+        ("begin", &mut request.begin),
+        ("deadline", &mut request.deadline),
+    ];
+    for (field, time) in times {
+        if let Some(text) = time {
+            let at = parse_moment(text, &now);
+            let at = at.map_err(|e| FieldError::new(ErrorCode::InvalidTime, field, e))?;
+            *text = at.to_string();
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! Flags that describe a step, shared by `run` and `submit`.
 
+use jiff::Timestamp;
+use sluice_common::dependency::Dependency;
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::mig::MigRequest;
 use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, PriorityClass, WorkKind};
 use sluice_common::template::Mount;
 use sluice_common::time::Span;
+
+use super::moment::parse_moment;
 
 /// The flags of `run` and `submit` for a step.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -70,6 +74,21 @@ pub(crate) struct StepFlags {
     /// Longest time in the queue before it fails, such as 10m; 0s is to start at once or not at all.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) queue_timeout: Option<Span>,
+    /// Time before which it does not start: a duration from now such as 2h, 18:30, a date, or a date with a time.
+    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = "Life")]
+    pub(crate) begin: Option<Timestamp>,
+    /// Time after which it does not start any more, in the forms of --begin.
+    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = "Life")]
+    pub(crate) deadline: Option<Timestamp>,
+    /// A step that must have succeeded before this one starts, or must have ended (ID:any) or failed (ID:failed); may be
+    /// repeated.
+    #[arg(
+        long,
+        value_name = "ID[:ok|any|failed]",
+        value_delimiter = ',',
+        help_heading = "Life"
+    )]
+    pub(crate) after: Vec<Dependency>,
     /// Grace period between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,
@@ -128,6 +147,10 @@ pub(crate) struct StepFlags {
 pub(super) fn span(text: &str) -> Result<Span, String> {
     text.parse()
         .map_err(|e: sluice_common::time::SpanError| e.to_string())
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    parse_moment(text, &jiff::Zoned::now())
 }
 
 fn whole_gpus(text: &str) -> Result<u64, String> {

@@ -33,6 +33,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     };
     fill_subject(client, &mut requests, out)?;
     if args.dry_run {
+        let requests = request_builder::names::without_each_other(requests);
         return preview::run(client, &requests, out);
     }
     match <[StepRequest; 1]>::try_from(requests) {

@@ -239,7 +239,28 @@ fn treatment(text: &mut Sections, step: &StepView) {
         )
         .optional("Timeout", step.timeout.as_deref().map(safe))
         .field("Grace", safe(&step.grace_period))
+        .optional("Begins", step.begin.map(|at| at.to_string()))
+        .optional("Deadline", step.deadline.map(|at| at.to_string()))
+        .optional("After", after(step))
         .optional("Preempted by", step.preempted_by.as_deref().map(safe));
+}
+
+/// Renders the steps after which it starts, and those for which it still waits.
+fn after(step: &StepView) -> Option<String> {
+    if step.after.is_empty() {
+        return None;
+    }
+    let all = list(&step.after);
+    Some(match step.waits_for.as_slice() {
+        [] => all,
+        waits if waits.len() == step.after.len() => format!("{all}: waits for all"),
+        waits => format!("{all}: waits for {}", list(waits)),
+    })
+}
+
+fn list(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| safe(name)).collect();
+    names.join(", ")
 }
 
 fn attempts(text: &mut Sections, attempts: &[AttemptInfo], now: Timestamp) {

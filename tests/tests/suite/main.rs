@@ -37,6 +37,7 @@ mod output;
 mod packages;
 mod pages;
 mod partition;
+mod pipeline;
 mod recovery;
 mod reference;
 mod rejections;

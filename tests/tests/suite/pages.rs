@@ -130,6 +130,11 @@ fn the_page_on_resources_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_dependencies_shows_what_is_printed() {
+    assert!(run("docs/dependencies.md") >= 5);
+}
+
+#[test]
 fn the_page_on_steps_shows_what_is_printed() {
     assert!(run("docs/steps.md") >= 5);
 }

@@ -108,8 +108,12 @@ fn a_cluster_takes_the_documents_of_the_reference() {
         ..DevOptions::default()
     });
     let step = step.to_str().unwrap();
+    // The steps after which it starts.
+    for id in ["nightly-prep", "nightly-clean"] {
+        dev.ok(&["submit", "--id", id, "--", "true"]);
+    }
     let said = dev.ok(&["submit", "-f", step, "--dry-run"]);
-    assert!(said.contains("it would start at once (dry run)"), "{said}");
+    assert!(said.contains("it would wait (dry run)"), "{said}");
     let made = dev.ok(&["get", "platforms", "--pool", "full"]);
     assert!(made.contains("big"), "{made}");
 }
