@@ -11,6 +11,7 @@ mod context;
 mod dev;
 mod documents;
 mod env_file;
+mod environment;
 mod failure;
 mod follow;
 mod format;
@@ -22,10 +23,10 @@ mod request_builder;
 mod show;
 mod signals;
 mod simulate;
+mod slurm_time;
+mod step_source;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use crate::args::{Args, Command, Format, GUIDE, MoveKind};
 use crate::client::{Client, StepAction};
@@ -33,7 +34,7 @@ use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os().collect()) {
         Ok(args) => args,
         Err(error) => return ExitCode::from(misread(&error)),
     };
@@ -65,11 +66,7 @@ fn misread(error: &clap::Error) -> u8 {
         // A closed stream cannot be reported.
         let _ = error.print();
     }
-    let typed: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| render::safe(&word.to_string_lossy()))
-        .collect();
-    if let Some(hint) = args::hint(error, &typed) {
+    if let Some(hint) = args::hint(error) {
         out.notice(&format!("hint: {hint}"));
     }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)

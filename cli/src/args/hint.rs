@@ -49,7 +49,7 @@ const THINGS: [(&[&str], &str); 4] = [
 ];
 
 /// Returns a suggestion for a wrong command line, if there is one.
-pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
+pub(crate) fn hint(error: &clap::Error) -> Option<String> {
     let said = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -65,26 +65,8 @@ pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
             let (_, here) = THINGS.iter().find(|(nouns, _)| nouns.contains(&noun))?;
             Some(format!("Sluice's equivalent of `{noun}`: {here}"))
         }
-        ErrorKind::UnknownArgument => program(said(ContextKind::InvalidArg)?, typed),
         _ => None,
     }
-}
-
-/// Detects a program after the flags of `run` and `submit` without the `--` between them.
-fn program(argument: &str, typed: &[String]) -> Option<String> {
-    let verb = typed
-        .first()
-        .filter(|verb| *verb == "run" || *verb == "submit")?;
-    let at = typed.iter().position(|word| word == argument)?;
-    if argument.starts_with('-') || typed.iter().any(|word| word == "--") {
-        return None;
-    }
-    let (flags, command) = typed.split_at(at);
-    let flags: String = flags[1..].iter().map(|flag| format!("{flag} ")).collect();
-    Some(format!(
-        "put `--` before the command: sluice {verb} {flags}-- {}",
-        command.join(" ")
-    ))
 }
 
 #[cfg(test)]
@@ -94,9 +76,8 @@ mod tests {
     use clap::Parser;
 
     fn told(line: &str) -> Option<String> {
-        let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let words = std::iter::once("sluice".to_owned()).chain(typed.clone());
-        hint(&Args::try_parse_from(words).unwrap_err(), &typed)
+        let words = std::iter::once("sluice").chain(line.split(' '));
+        hint(&Args::try_parse_from(words).unwrap_err())
     }
 
     #[test]
@@ -113,16 +94,6 @@ mod tests {
         assert_eq!(jobs, "Sluice's equivalent of `jobs`: steps");
         assert_eq!(told("frobnicate"), None);
         assert_eq!(told("get frobs"), None);
-    }
-
-    #[test]
-    fn a_command_without_its_dashes_is_told_with_them() {
-        assert_eq!(
-            told("run --gpus 2 hostname -f").unwrap(),
-            "put `--` before the command: sluice run --gpus 2 -- hostname -f"
-        );
-        assert_eq!(told("run --gpsu 2 -- hostname"), None);
-        assert_eq!(told("get steps --limt 3"), None);
     }
 
     #[test]
