@@ -23,6 +23,7 @@ mod logs;
 mod machine;
 mod recovery;
 mod replay;
+mod script;
 mod simulate;
 mod step;
 mod submit;
@@ -33,6 +34,7 @@ pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, LoginArgs,
 };
 pub(crate) use describe::{DescribeArgs, DescribeKind};
+pub(crate) use script::ScriptFlags;
 
 pub(crate) use admin::{
     ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
@@ -83,7 +85,7 @@ pub(crate) enum Command {
     /// Submit a step, follow its output and exit with its exit code. Ctrl-C cancels it.
     #[command(after_help = examples::RUN, override_usage = submit::RUN_USAGE)]
     Run(SubmitArgs),
-    /// Submit a step, or the steps of a file, and print the ids.
+    /// Submit a step, a script or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT, override_usage = submit::SUBMIT_USAGE)]
     Submit(SubmitArgs),
     /// List things of one kind: steps, nodes, pools, policies, events and the others below.

@@ -20,6 +20,7 @@ mod fuzz;
 mod out;
 mod render;
 mod request_builder;
+mod script;
 mod show;
 mod signals;
 mod simulate;

@@ -1,4 +1,4 @@
-//! Finds the steps that the arguments of `run` and `submit` describe: a command after `--`, or the documents
+//! Finds the steps that the arguments of `run` and `submit` describe: a command after `--`, a script, or the documents
 //! of a file; the flags override what these say.
 
 use std::fs::File;
@@ -11,8 +11,10 @@ use crate::args::{StepFlags, SubmitArgs};
 use crate::documents::{self, DocumentLocation};
 use crate::env_file::STDIN;
 use crate::failure::Failure;
+use crate::out::Out;
 use crate::render::safe;
 use crate::request_builder::{self, Defaults};
+use crate::script::Script;
 
 /// Endings of names of documents.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
@@ -21,6 +23,8 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 enum StepSource {
     /// A program and its arguments.
     Command(Vec<String>),
+    /// A script and its arguments.
+    Script(Script, Vec<String>),
     /// The text of a file of documents, and a command that replaces the document's.
     Documents {
         text: String,
@@ -33,7 +37,11 @@ enum StepSource {
 ///
 /// # Errors
 /// If a file cannot be read or a value is invalid; nothing is submitted.
-pub(crate) fn requests(args: SubmitArgs, defaults: &Defaults) -> Result<Vec<StepRequest>, Failure> {
+pub(crate) fn requests(
+    args: SubmitArgs,
+    defaults: &Defaults,
+    out: Out,
+) -> Result<Vec<StepRequest>, Failure> {
     match StepSource::of(&args)? {
         StepSource::Command(command) => {
             let of_command = |e: &FieldError| Failure::Usage(format!("the command: {}", e.message));
@@ -43,6 +51,16 @@ pub(crate) fn requests(args: SubmitArgs, defaults: &Defaults) -> Result<Vec<Step
             };
             let flags = request_builder::layer(args.step)?;
             let request = request_builder::settle(flags, below, defaults, of_command)?;
+            Ok(vec![request])
+        }
+        StepSource::Script(script, arguments) => {
+            let below = script.request(&arguments)?;
+            let of_script = |e: &FieldError| Failure::Failed(format!("{}: {e}", script.file()));
+            let flags = request_builder::layer(args.step)?;
+            let request = request_builder::settle(flags, below.request, defaults, of_script)?;
+            if let Some(warning) = below.warning {
+                out.warning(&warning);
+            }
             Ok(vec![request])
         }
         StepSource::Documents {
@@ -61,18 +79,26 @@ impl StepSource {
             Some(_) if !args.words.is_empty() && !args.after_dashes => Err(stray(&args.words[0])),
             Some(path) => {
                 let (text, file) = read(path, args)?;
-                Ok(Self::Documents {
-                    text,
-                    file,
-                    command: args.words.clone(),
-                })
+                match Script::is_one(&text) {
+                    false => Ok(Self::Documents {
+                        text,
+                        file,
+                        command: args.words.clone(),
+                    }),
+                    true if args.words.is_empty() => {
+                        Ok(Self::Script(Script::new(path, file, text)?, Vec::new()))
+                    }
+                    true => Err(Failure::Usage(format!(
+                        "--file: {file} is a script, and its own command: leave out --file and `--`, and write its arguments after it"
+                    ))),
+                }
             }
         }
     }
 
-    /// Reads the file that the first word names.
+    /// Reads the file that the first word names; the others are its arguments.
     fn of_words(args: &SubmitArgs) -> Result<Self, Failure> {
-        let Some(word) = args.words.first() else {
+        let [word, arguments @ ..] = args.words.as_slice() else {
             return Ok(Self::Command(Vec::new()));
         };
         let path = Path::new(word);
@@ -80,6 +106,10 @@ impl StepSource {
             check_is_text(path, args)?;
         }
         let (text, file) = read(path, args)?;
+        if Script::is_one(&text) {
+            let script = Script::new(path, file, text)?;
+            return Ok(Self::Script(script, arguments.to_vec()));
+        }
         check_is_document(path, args)?;
         Ok(Self::Documents {
             text,
@@ -132,8 +162,8 @@ fn check_is_document(path: &Path, args: &SubmitArgs) -> Result<(), Failure> {
     let is_document = ending.is_some_and(|ending| ENDINGS.contains(&ending));
     if !is_document && path != Path::new(STDIN) {
         return Err(Failure::Usage(format!(
-            "`{shown}` is no YAML file: if it is a program that \
-             the host has, put `--` before it: {}",
+            "`{shown}` is neither YAML nor a script: begin a script with its interpreter, such as `#!/bin/sh`; or, if \
+             the host has it, put `--` before it: {}",
             args.dashed
         )));
     }

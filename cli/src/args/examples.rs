@@ -27,6 +27,7 @@ Examples:
   sluice run --gpus 1 --platform h100,a100 --on-preempt suspend -- python train.py
   sluice run --gpus 8 --dry-run -- python train.py
   sluice run -f step.yaml --gpus 1 -e MODE=fast
+  sluice run --gpus 1 train.sh 3
 
 Exits with the step's own exit code, with 128 plus the signal's number if a signal ended it, and
 with 125 if Sluice itself failed (rejected, host lost, no cluster). While it waits, stderr says why.";
@@ -39,6 +40,7 @@ Examples:
   sluice submit -f steps.yaml --dry-run     what would become of each; nothing is stored
   sluice submit -f step.yaml --gpus 2 -- python eval.py
                                             flags and a command override the file
+  sluice submit --gpus 2 train.sh 3         a script with #SLUICE or #SBATCH lines, sent along
 
 A rejected step exits with 1 and its reason on stderr; it is stored all the same.";
 

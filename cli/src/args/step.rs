@@ -114,7 +114,7 @@ pub(crate) struct StepFlags {
     /// Ask its wrapper for the host's network, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) host_network: bool,
-    /// A name for people; the program's if absent.
+    /// A name for people; the program's or the script's if absent.
     #[arg(short, long, value_name = "NAME", help_heading = "Step")]
     pub(crate) name: Option<String>,
     /// Order among the steps of the same subject; higher goes first.

@@ -9,18 +9,20 @@ use crate::render::safe;
 /// Ways to write a step after `sluice run`.
 pub(super) const RUN_USAGE: &str = "\
 sluice run [OPTIONS] -- CMD [ARGS]...
+       sluice run [OPTIONS] SCRIPT [ARGS]...
        sluice run [OPTIONS] -f FILE [-- CMD [ARGS]...]";
 
 /// Ways to write steps after `sluice submit`.
 pub(super) const SUBMIT_USAGE: &str = "\
 sluice submit [OPTIONS] -- CMD [ARGS]...
+       sluice submit [OPTIONS] SCRIPT [ARGS]...
        sluice submit [OPTIONS] -f FILE [-- CMD [ARGS]...]";
 
-/// Arguments of `run` and `submit`: a step as flags or a file.
+/// Arguments of `run` and `submit`: a step as flags, a file or a script.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["file", "words"]))]
 pub(crate) struct SubmitArgs {
-    /// A YAML file of steps, `kind: step` each; `-` is stdin. Flags override what it says.
+    /// A YAML file of steps, `kind: step` each, or a script; `-` is stdin. Flags override what it says.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
     /// Submit nothing, and show stage by stage what would happen.
@@ -28,7 +30,7 @@ pub(crate) struct SubmitArgs {
     pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) step: StepFlags,
-    /// After `--`, the program and its arguments; without it, a YAML file.
+    /// After `--`, the program and its arguments; without it, a script and its arguments, or a YAML file.
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub(crate) words: Vec<String>,
     /// Whether `--` stands before `words`.

@@ -56,7 +56,7 @@ enum RunEvent {
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let dry_run = args.dry_run;
-    let mut request = only(step_source::requests(args, &defaults)?)?;
+    let mut request = only(step_source::requests(args, &defaults, out)?)?;
     submit::fill_subject(client, slice::from_mut(&mut request), out)?;
     if dry_run {
         return preview::run(client, &[request], out);

@@ -26,7 +26,7 @@ fn typed_words(words: &[&str], defaults: &Defaults) -> Result<Vec<StepRequest>, 
     let Command::Submit(args) = Args::read(line.collect()).unwrap().command else {
         panic!("`submit` was typed");
     };
-    requests(args, defaults)
+    requests(args, defaults, Out::plain())
 }
 
 fn typed(line: &str, defaults: &Defaults) -> Result<StepRequest, Failure> {
@@ -243,4 +243,45 @@ fn a_file_is_taken_without_its_flag_and_anything_else_is_told_the_way_out() {
     assert!(stray.starts_with("`python` stands after --file"), "{stray}");
     let twice = told(&["-f", "-", "--env-file", "-"]);
     assert!(twice.starts_with("--env-file: standard input"), "{twice}");
+}
+
+#[test]
+fn a_script_is_a_step_whose_lines_the_flags_override() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("train.sh");
+    std::fs::write(&path, "#!/bin/sh\n#SLUICE --gpus 1 --memory 8GiB\ntrue\n").unwrap();
+    let file = path.to_str().unwrap();
+    let request = typed_words(&["--gpus", "2", file, "--gpus", "7"], &local()).unwrap();
+    assert_eq!(request[0].resources.gpu_count, Some(2));
+    assert_eq!(request[0].resources.memory.as_deref(), Some("8GiB"));
+    assert_eq!(request[0].name.as_deref(), Some("train.sh"));
+    assert_eq!(request[0].command[5..], ["--gpus", "7"]);
+    let by_flag = typed_words(&["-f", file], &local()).unwrap();
+    assert_eq!(by_flag[0].command.len(), 5);
+    let told = |words: &[&str]| typed_words(words, &local()).unwrap_err().to_string();
+    let replaced = told(&["-f", file, "--", "true"]);
+    assert!(
+        replaced.contains("is a script, and its own command"),
+        "{replaced}"
+    );
+    let wrong = told(&["--memory", "8gb", file]);
+    assert!(wrong.starts_with("--memory: `8gb`"), "{wrong}");
+    std::fs::write(&path, "#!/bin/sh\n#SLUICE --memory 8gb\n").unwrap();
+    let wrong = told(&[file]);
+    assert!(
+        wrong.contains("train.sh: resources.memory: `8gb`"),
+        "{wrong}"
+    );
+    std::fs::write(&path, "echo\n").unwrap();
+    let plain = told(&[file, "-v"]);
+    assert!(
+        plain.contains("is neither YAML nor a script") && plain.ends_with("train.sh -v"),
+        "{plain}"
+    );
+    let program = std::env::current_exe().unwrap();
+    let program = told(&[program.to_str().unwrap()]);
+    assert!(
+        program.contains("is a program, which is not sent along"),
+        "{program}"
+    );
 }
