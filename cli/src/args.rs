@@ -13,6 +13,7 @@ pub(crate) use crate::format::Format;
 mod access;
 mod admin;
 mod bench;
+mod context;
 mod describe;
 mod examples;
 mod exec;
@@ -41,6 +42,7 @@ pub(crate) use admin::{
     MoveKind, MoveNodeArgs, MoveStepArgs, UncordonArgs,
 };
 pub(crate) use bench::BenchArgs;
+pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, ExecArgs};
 pub(crate) use get::GetArgs;
@@ -65,8 +67,8 @@ use values::{duration, state_parser, step_id};
     subcommand_required = true
 )]
 pub(crate) struct Args {
-    /// The context file, which names the cluster and your credentials.
-    #[arg(long, global = true, value_name = "FILE", env = "SLUICE_CONTEXT")]
+    /// The context, which names the cluster and your credentials: its name, or its file.
+    #[arg(long, global = true, value_name = "NAME|FILE", env = "SLUICE_CONTEXT")]
     pub(crate) context: Option<PathBuf>,
 
     /// Output format of results.
@@ -148,6 +150,12 @@ pub(crate) enum Command {
     /// Write the context of a cluster, after the cluster has answered, and use it.
     #[command(after_help = examples::LOGIN)]
     Login(LoginArgs),
+    /// Delete the context in use, with its credentials.
+    #[command(after_help = examples::LOGOUT)]
+    Logout,
+    /// List, choose and change your contexts, each for one cluster.
+    #[command(after_help = examples::CONTEXT)]
+    Context(ContextArgs),
     /// See who you are to the cluster, and what you may do.
     #[command(after_help = examples::AUTH)]
     Auth(AuthArgs),
@@ -211,6 +219,7 @@ impl Command {
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
             Command::Login(_) => Some("login"),
+            Command::Logout => Some("logout"),
             Command::Man { .. } => Some("man"),
             _ => None,
         }

@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod apply;
 pub(crate) mod bench;
+pub(crate) mod context;
 pub(crate) mod cordon;
 pub(crate) mod delete;
 pub(crate) mod describe;

@@ -115,6 +115,8 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Delete(args) => commands::delete::run(&client()?, &args, out),
         Command::ApiToken(args) => commands::access::api_token(&client()?, args, out),
         Command::Login(args) => commands::login::run(chosen, &args, out),
+        Command::Logout => commands::context::logout(chosen, out),
+        Command::Context(args) => commands::context::run(chosen, &args.command, out),
         Command::Auth(args) => commands::access::auth(&client()?, args, out),
         Command::Completions { shell } => commands::generate::completions(shell, out),
         Command::Man { dir } => commands::generate::man(&dir, out),

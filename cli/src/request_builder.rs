@@ -20,6 +20,8 @@ const ID_CHARS: usize = 12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
     subject: Option<String>,
+    pool: Option<String>,
+    /// Directory of the caller, if steps run on this machine.
     workdir: Option<String>,
 }
 
@@ -32,6 +34,7 @@ impl Defaults {
         let workdir = context.local.then(current_dir).transpose()?;
         Ok(Self {
             subject: context.subject.clone(),
+            pool: context.pool.clone(),
             workdir,
         })
     }
@@ -42,6 +45,9 @@ impl Defaults {
         let pipeline = pipeline.as_ref();
         if pipeline.is_none_or(|it| it.subject.is_none()) {
             request.subject = request.subject.or_else(|| self.subject.clone());
+        }
+        if pipeline.is_none_or(|it| it.pool.is_none()) {
+            request.pool = request.pool.or_else(|| self.pool.clone());
         }
         request.workdir = match request.workdir {
             Some(dir) if dir == OWN_DIRECTORY => {

@@ -73,9 +73,30 @@ keeps only its hash.";
 pub(super) const LOGIN: &str = "\
 Examples:
   sluice login https://coord-1:7070 --ca ca.pem --token-file ci.token --subject prod-stack
-  sluice login https://coord-1:7070 --ca ca.pem --cert user.pem --key user.key
+  sluice login https://coord-1:7070 --name prod --ca ca.pem --cert user.pem --key user.key
+  sluice --context ci.json login https://coord-1:7070 --ca ca.pem --token-file ci.token
 
-Writes --context, SLUICE_CONTEXT or $XDG_CONFIG_HOME/sluice/context.json, readable by you alone.";
+Writes the context --name, or `default`, which commands use from then on; or the file of --context
+or SLUICE_CONTEXT. Only you can read it.";
+
+pub(super) const LOGOUT: &str = "\
+Examples:
+  sluice logout
+  sluice --context prod logout
+
+A token stays good until it expires, or until `sluice api-token delete` ends it.";
+
+pub(super) const CONTEXT: &str = "\
+Examples:
+  sluice context list
+  sluice context use prod
+  sluice --context prod get pools
+  sluice context show
+  sluice context rename default lab
+  sluice context delete lab
+
+A context is a file: $XDG_CONFIG_HOME/sluice/context.json is `default`, contexts/NAME.json beside it
+any other. --context and SLUICE_CONTEXT choose one for a command, by name or by file.";
 
 pub(super) const AUTH: &str = "\
 Examples:

@@ -1,10 +1,11 @@
-//! Steps as users type them: flags over a file, scripts with lines of flags, variables of the caller.
+//! Steps as users type them: flags over a file, scripts with lines of flags, variables of the caller, contexts by name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sluice_tests::{Dev, run};
+use serde_json::Value;
+use sluice_tests::{CommandOutput, Dev, run};
 
 /// Writes a file into a folder of its own, which is not shared with the steps' hosts.
 fn file(folder: &Path, name: &str, text: &str) -> String {
@@ -164,4 +165,99 @@ fn variables_of_the_caller_are_copied_when_asked() {
 
 fn sluice() -> PathBuf {
     sluice_tests::binaries().join("sluice")
+}
+
+/// Runs a command of a user who has this folder for configuration.
+fn of_user(config: &Path, line: &[&str]) -> CommandOutput {
+    let mut command = Command::new(sluice());
+    command
+        .args(line)
+        .env_remove("SLUICE_CONTEXT")
+        .env("XDG_CONFIG_HOME", config);
+    run(command)
+}
+
+#[test]
+fn contexts_are_side_by_side_and_one_is_in_use() {
+    let (first, second) = (Dev::start(), Dev::start());
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path();
+    let user = |line: &[&str]| {
+        let ran = of_user(config, line);
+        assert_eq!(ran.code, 0, "{line:?}: {ran:?}");
+        ran.stdout
+    };
+    for (name, dev) in [("default", &first), ("lab", &second)] {
+        let token = file(config, "token", &dev.token());
+        user(&["login", &dev.http, "--name", name, "--token-file", &token]);
+    }
+    first.ok(&["submit", "--id", "of-first", "--", "true"]);
+    second.ok(&["submit", "--id", "of-second", "--", "true"]);
+    assert_eq!(user(&["get", "steps", "-o", "name"]), "step/of-second\n");
+    assert_eq!(
+        user(&["--context", "default", "get", "steps", "-o", "name"]),
+        "step/of-first\n"
+    );
+    user(&["context", "use", "default"]);
+    assert_eq!(user(&["get", "steps", "-o", "name"]), "step/of-first\n");
+    user(&["context", "rename", "lab", "prod"]);
+    let listed: Value = serde_json::from_str(&user(&["context", "list", "-o", "json"])).unwrap();
+    let listed = listed["items"].as_array().unwrap();
+    let told: Vec<_> = listed
+        .iter()
+        .map(|it| {
+            (
+                it["name"].as_str().unwrap(),
+                it["in_use"].as_bool().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(told, [("default", true), ("prod", false)]);
+    let shown = user(&["--context", "prod", "context", "show"]);
+    assert!(
+        shown.contains(&second.http) && !shown.contains(&second.token()),
+        "{shown}"
+    );
+    user(&["--context", "prod", "logout"]);
+    let gone = of_user(config, &["--context", "prod", "get", "steps"]);
+    assert_eq!(gone.code, 1, "{gone:?}");
+    assert!(
+        gone.stderr
+            .contains("there is no context `prod`: there are default"),
+        "{gone:?}"
+    );
+    // A file that is there from before is the context `default`.
+    let own = fs::read(config.join("sluice/context.json")).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    fs::create_dir(other.path().join("sluice")).unwrap();
+    fs::write(other.path().join("sluice/context.json"), own).unwrap();
+    let ran = of_user(other.path(), &["get", "steps", "-o", "name"]);
+    assert_eq!(ran.stdout, "step/of-first\n", "{ran:?}");
+}
+
+#[test]
+fn a_login_says_which_file_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, words) in [
+        (
+            &["login", "https://127.0.0.1:9"][..],
+            "--ca: an https address needs the file",
+        ),
+        (
+            &["login", "http://127.0.0.1:9", "--ca", "gone.pem"],
+            "--ca: cannot read gone.pem",
+        ),
+        (
+            &["login", "http://127.0.0.1:9", "--name", "a/b"],
+            "letters, digits",
+        ),
+    ] {
+        let ran = of_user(folder.path(), line);
+        assert_eq!(ran.code, 2, "{line:?}: {ran:?}");
+        assert!(ran.stderr.contains(words), "{line:?}: {ran:?}");
+    }
+    assert!(
+        !folder.path().join("sluice").exists(),
+        "nothing was written"
+    );
 }
