@@ -37,7 +37,7 @@ use crate::out::Out;
 fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os().collect()) {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(misread(&error)),
+        Err(mut error) => return ExitCode::from(misread(&mut error)),
     };
     let out = Out::detect(args.output);
     let own_failure = args.command.own_failure_code();
@@ -52,12 +52,17 @@ fn main() -> ExitCode {
 }
 
 /// Prints a usage error, or the requested help.
-fn misread(error: &clap::Error) -> u8 {
+fn misread(error: &mut clap::Error) -> u8 {
     let out = Out::detect(Format::Table);
     if std::env::args_os().len() == 1 {
         out.notice(GUIDE.trim_end());
         return USAGE;
     }
+    let typed = std::env::args_os().skip(1);
+    let typed: Vec<String> = typed
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let hint = args::hint(error, &typed);
     let text = error.render().to_string();
     if text.chars().any(|c| c != '\n' && render::is_harmful(c)) {
         // It quotes the arguments, which a terminal might obey.
@@ -67,7 +72,7 @@ fn misread(error: &clap::Error) -> u8 {
         // A closed stream cannot be reported.
         let _ = error.print();
     }
-    if let Some(hint) = args::hint(error) {
+    if let Some(hint) = hint {
         out.notice(&format!("hint: {hint}"));
     }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)

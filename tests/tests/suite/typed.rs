@@ -261,3 +261,26 @@ fn a_login_says_which_file_is_missing() {
         "nothing was written"
     );
 }
+
+#[test]
+fn what_is_typed_as_elsewhere_is_told_by_its_name_here() {
+    let folder = tempfile::tempdir().unwrap();
+    for (line, words) in [
+        (
+            &["squeue"][..],
+            "hint: Sluice's equivalent of `squeue`: sluice get steps",
+        ),
+        (
+            &["create", "-f", "pool.yaml"],
+            "`create -f`: sluice apply -f FILE",
+        ),
+        (&["get", "agents"], "`get agents`: sluice get nodes"),
+    ] {
+        let ran = of_user(folder.path(), line);
+        assert_eq!(ran.code, 2, "{line:?}: {ran:?}");
+        assert!(
+            ran.stderr.contains(words) && !ran.stderr.contains("tip:"),
+            "{line:?}: {ran:?}"
+        );
+    }
+}
