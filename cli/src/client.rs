@@ -7,6 +7,7 @@ mod error;
 mod event_stream;
 mod exec;
 mod filter;
+mod ping;
 mod platform;
 mod recovery;
 mod retry;
@@ -23,11 +24,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    BatchRequest, BatchView, CLOCK_HEADER, ErrorBody, ExplainView, NodeView, Page, PoolView,
-    PreviewView, StepView,
+    BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page, PoolView, PreviewView,
+    StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -44,6 +44,7 @@ pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
 pub(crate) use exec::{length_of, read_head, status_of};
 pub(crate) use filter::StepFilter;
+pub(crate) use ping::PingResult;
 pub(crate) use retry::{Backoff, RetryLimit};
 pub(crate) use sse::SseReader;
 pub(crate) use step_action::StepAction;
@@ -73,18 +74,6 @@ pub(crate) struct LogBody {
     pub(crate) reader: Box<dyn Read + Send>,
 }
 
-/// Answer of a readiness check.
-#[derive(Clone, Debug)]
-pub(crate) struct PingResult {
-    pub(crate) status: u16,
-    /// Text of the answer.
-    pub(crate) words: String,
-    /// The coordinator's clock when it answered, if it sent it.
-    pub(crate) clock: Option<Timestamp>,
-    /// Time until the answer.
-    pub(crate) took: Duration,
-}
-
 /// A client of one cluster; cheap to clone, usable from several threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -100,11 +89,24 @@ impl Client {
     /// # Errors
     /// If the certificates that it names cannot be used.
     pub(crate) fn new(context: Context) -> Result<Self, ContextError> {
+        Self::within(context, None)
+    }
+
+    /// Makes a client whose calls end within a time, whatever happens.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub(crate) fn impatient(context: Context, limit: Duration) -> Result<Self, ContextError> {
+        Self::within(context, Some(limit))
+    }
+
+    fn within(context: Context, limit: Option<Duration>) -> Result<Self, ContextError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
+            .timeout_global(limit)
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT));
         let config = match ContextTls::of(&context)? {
@@ -189,6 +191,16 @@ impl Client {
         self.all_pages("/v1/steps", filter.query())
     }
 
+    /// Calls for one page of a list and returns the ids or names in it.
+    pub(crate) fn names(&self, path: &str, limit: usize) -> Result<Vec<String>, ApiError> {
+        let page: Page<serde_json::Value> = self.get(path, &vec![("limit", limit.to_string())])?;
+        let name = |item: &serde_json::Value| {
+            let name = item.get("id").or_else(|| item.get("name"));
+            name.and_then(|name| name.as_str().map(str::to_owned))
+        };
+        Ok(page.items.iter().filter_map(name).collect())
+    }
+
     /// Calls `GET /v1/steps` for one page of at most `limit` steps.
     pub(crate) fn first_steps(&self, limit: usize) -> Result<Vec<StepView>, ApiError> {
         let page: Page<StepView> = self.get("/v1/steps", &vec![("limit", limit.to_string())])?;
@@ -267,31 +279,6 @@ impl Client {
 
     pub(crate) fn pool(&self, name: &str) -> Result<PoolView, ApiError> {
         self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
-    }
-
-    /// Calls `GET /readyz`, and returns any answer.
-    pub(crate) fn ping(&self) -> Result<PingResult, ApiError> {
-        let begun = Instant::now();
-        let request = self.agent.get(self.url("/readyz", &Query::new()));
-        let response = self.authorized(request).call();
-        let response = response.map_err(|e| self.unreachable(&e))?;
-        let took = begun.elapsed();
-        let clock = response.headers().get(CLOCK_HEADER);
-        let clock = clock.and_then(|clock| clock.to_str().ok()?.parse().ok());
-        let status = response.status().as_u16();
-        let words = String::from_utf8_lossy(&self.read_all(response)?).into_owned();
-        Ok(PingResult {
-            status,
-            words: words.trim().to_owned(),
-            clock,
-            took,
-        })
-    }
-
-    /// Calls `GET /readyz`: whether the coordinator takes calls.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.call("/readyz", &Query::new(), Some(ANSWER_LIMIT), None)
-            .is_ok()
     }
 
     fn all_pages<T: DeserializeOwned>(

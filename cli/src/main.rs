@@ -7,6 +7,7 @@
 mod args;
 mod client;
 mod commands;
+mod completion;
 mod context;
 mod dev;
 mod documents;
@@ -35,6 +36,7 @@ use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
 fn main() -> ExitCode {
+    completion::answer();
     let args = match Args::read(std::env::args_os().collect()) {
         Ok(args) => args,
         Err(mut error) => return ExitCode::from(misread(&mut error)),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sluice_tests::{CommandOutput, Dev, run};
@@ -259,6 +260,49 @@ fn a_login_says_which_file_is_missing() {
     assert!(
         !folder.path().join("sluice").exists(),
         "nothing was written"
+    );
+}
+
+/// Returns what a shell is told for the last word of a command line.
+fn completed(mut command: Command, words: &[&str]) -> Vec<String> {
+    let last = words.len().to_string();
+    let variables = [
+        ("SLUICE_COMPLETE", "bash"),
+        ("_CLAP_COMPLETE_INDEX", &last),
+        ("_CLAP_IFS", "\n"),
+    ];
+    command.envs(variables).args(["--", "sluice"]).args(words);
+    let ran = run(command);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    ran.stdout.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_what_is_there_and_never_waits_for_a_dead_coordinator() {
+    let dev = Dev::start();
+    dev.ok(&["submit", "--id", "train-1", "--", "true"]);
+    dev.ok(&["submit", "--id", "eval-1", "--", "true"]);
+    let node = dev.ok(&["get", "nodes", "-o", "name"]);
+    let node = node.trim().strip_prefix("node/").unwrap();
+    let of_dev = |words: &[&str]| completed(dev.command(&[]), words);
+    assert_eq!(of_dev(&["cancel", "tr"]), ["train-1"]);
+    assert!(of_dev(&["drain", ""]).contains(&node.to_owned()));
+    assert_eq!(of_dev(&["describe", "pool", "de"]), ["default"]);
+    assert_eq!(of_dev(&["run", "--pool", "de"]), ["default"]);
+    assert_eq!(of_dev(&["submi"]), ["submit"]);
+    // Nobody answers there: the connection is made, and then there is silence.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{{\"http\": \"{}\"}}", silent.local_addr().unwrap());
+    let context = file(folder.path(), "silent.json", &text);
+    let mut command = Command::new(sluice());
+    command.env("SLUICE_CONTEXT", context);
+    let begun = Instant::now();
+    assert_eq!(completed(command, &["cancel", "tr"]), Vec::<String>::new());
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
     );
 }
 
