@@ -36,9 +36,10 @@ use ureq::http::{self, Response};
 use ureq::{Agent, Body};
 
 use crate::context::{Context, ContextError};
+use crate::out::Out;
 
 pub(crate) use error::ApiError;
-pub(crate) use error::foreign_error;
+pub(crate) use error::{foreign_error, outage_note};
 pub(crate) use event_stream::{EventFilter, EventStream, Since};
 pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
@@ -79,6 +80,8 @@ pub(crate) struct LogBody {
 pub(crate) struct Client {
     agent: Agent,
     context: Arc<Context>,
+    /// Output for notes about retries of lists.
+    out: Option<Out>,
 }
 
 type Query<'a> = Vec<(&'a str, String)>;
@@ -122,7 +125,17 @@ impl Client {
         Ok(Self {
             agent: config.new_agent(),
             context: Arc::new(context),
+            out: None,
         })
+    }
+
+    /// Reports retries of lists, as `outage_note` does.
+    #[must_use]
+    pub(crate) fn telling(self, out: Out) -> Self {
+        Self {
+            out: Some(out),
+            ..self
+        }
     }
 
     /// Returns the context of this cluster.
@@ -288,12 +301,14 @@ impl Client {
     ) -> Result<Vec<T>, ApiError> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
+        let mut note = self.out.map(outage_note);
         loop {
             let mut query = query.clone();
             query.push(("limit", PAGE_ITEMS.to_owned()));
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            let tell = |error: &ApiError| note.iter_mut().for_each(|note| note(error));
             let page: Page<T> =
-                self.keep_trying(RetryLimit::READ, |_| (), || self.get(path, &query))?;
+                self.keep_trying(RetryLimit::READ, tell, || self.get(path, &query))?;
             let empty = page.items.is_empty();
             items.extend(page.items);
             match page.next_cursor {

@@ -91,7 +91,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         )));
     }
     let chosen = args.context.as_deref();
-    let client = || context::load(chosen).and_then(Client::new);
+    let client = || Ok::<_, Failure>(Client::new(context::load(chosen)?)?.telling(out));
     let steer = |verb, steps: &[String]| commands::step_action::run(&client()?, verb, steps, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),

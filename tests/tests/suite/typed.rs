@@ -263,6 +263,21 @@ fn a_login_says_which_file_is_missing() {
     );
 }
 
+#[test]
+fn a_coordinator_that_does_not_answer_is_named_with_what_to_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let text = format!("{{\"http\": \"{address}\"}}");
+    let context = file(folder.path(), "context.json", &text);
+    let ran = of_user(folder.path(), &["--context", &context, "get", "pools"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let words = format!("cannot reach the coordinator at {address}: ");
+    assert!(ran.stderr.contains(&words), "{ran:?}");
+    assert!(ran.stderr.contains("`sluice doctor`"), "{ran:?}");
+}
+
 /// Returns what a shell is told for the last word of a command line.
 fn completed(mut command: Command, words: &[&str]) -> Vec<String> {
     let last = words.len().to_string();
