@@ -1,5 +1,6 @@
 //! The command-line arguments. `request_builder` and the commands interpret them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ pub(crate) use crate::format::Format;
 mod access;
 mod admin;
 mod bench;
+mod context;
 mod describe;
 mod examples;
 mod exec;
@@ -23,8 +25,10 @@ mod machine;
 mod moment;
 mod recovery;
 mod replay;
+mod script;
 mod simulate;
 mod step;
+mod submit;
 mod token;
 mod values;
 
@@ -32,12 +36,14 @@ pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, LoginArgs,
 };
 pub(crate) use describe::{DescribeArgs, DescribeKind};
+pub(crate) use script::ScriptFlags;
 
 pub(crate) use admin::{
     ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
     MoveKind, MoveNodeArgs, MoveStepArgs, UncordonArgs,
 };
 pub(crate) use bench::BenchArgs;
+pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, ExecArgs};
 pub(crate) use get::GetArgs;
@@ -49,7 +55,8 @@ pub(crate) use moment::parse_moment;
 pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
-pub(crate) use step::StepFlags;
+pub(crate) use step::{StepFlags, VariableRequest};
+pub(crate) use submit::SubmitArgs;
 pub(crate) use token::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
 use values::{duration, state_parser, step_id};
 
@@ -62,8 +69,8 @@ use values::{duration, state_parser, step_id};
     subcommand_required = true
 )]
 pub(crate) struct Args {
-    /// The context file, which names the cluster and your credentials.
-    #[arg(long, global = true, value_name = "FILE", env = "SLUICE_CONTEXT")]
+    /// The context, which names the cluster and your credentials: its name, or its file.
+    #[arg(long, global = true, value_name = "NAME|FILE", env = "SLUICE_CONTEXT")]
     pub(crate) context: Option<PathBuf>,
 
     /// Output format of results.
@@ -80,10 +87,10 @@ pub(crate) enum Command {
     #[command(after_help = examples::DEV)]
     Dev(DevArgs),
     /// Submit a step, follow its output and exit with its exit code. Ctrl-C cancels it.
-    #[command(after_help = examples::RUN)]
-    Run(RunArgs),
-    /// Submit a step, or the steps of a file, and print the ids.
-    #[command(after_help = examples::SUBMIT)]
+    #[command(after_help = examples::RUN, override_usage = submit::RUN_USAGE)]
+    Run(SubmitArgs),
+    /// Submit a step, a script or the steps of a file, and print the ids.
+    #[command(after_help = examples::SUBMIT, override_usage = submit::SUBMIT_USAGE)]
     Submit(SubmitArgs),
     /// List things of one kind: steps, nodes, pools, policies, events and the others below.
     #[command(after_help = examples::GET)]
@@ -142,9 +149,15 @@ pub(crate) enum Command {
     /// Create, list and revoke API tokens.
     #[command(after_help = examples::API_TOKEN)]
     ApiToken(ApiTokenArgs),
-    /// Write the context file of a cluster, after the cluster has answered.
+    /// Write the context of a cluster, after the cluster has answered, and use it.
     #[command(after_help = examples::LOGIN)]
     Login(LoginArgs),
+    /// Delete the context in use, with its credentials.
+    #[command(after_help = examples::LOGOUT)]
+    Logout,
+    /// List, choose and change your contexts, each for one cluster.
+    #[command(after_help = examples::CONTEXT)]
+    Context(ContextArgs),
     /// See who you are to the cluster, and what you may do.
     #[command(after_help = examples::AUTH)]
     Auth(AuthArgs),
@@ -186,6 +199,17 @@ pub(crate) enum Command {
     },
 }
 
+impl Args {
+    /// Parses a command line, its first word being the program.
+    pub(crate) fn read(typed: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut args = Self::try_parse_from(&typed)?;
+        if let Command::Run(step) | Command::Submit(step) = &mut args.command {
+            step.note_dashes(&typed);
+        }
+        Ok(args)
+    }
+}
+
 impl Command {
     /// Returns the name of a command without an output format of its own.
     pub(crate) fn formatless(&self) -> Option<&'static str> {
@@ -197,6 +221,7 @@ impl Command {
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
             Command::Login(_) => Some("login"),
+            Command::Logout => Some("logout"),
             Command::Man { .. } => Some("man"),
             _ => None,
         }
@@ -230,34 +255,6 @@ pub(crate) struct DevArgs {
     /// Show the daemons' logs here instead of keeping them in files.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) step: StepFlags,
-    /// Submit nothing, and show stage by stage what would happen.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// The program and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
-pub(crate) struct SubmitArgs {
-    /// A YAML file of steps, `kind: step` each; `-` is stdin.
-    #[arg(short, long, value_name = "FILE", conflicts_with = "StepFlags")]
-    pub(crate) file: Option<PathBuf>,
-    /// Submit nothing, and show stage by stage what would happen.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    #[command(flatten)]
-    pub(crate) step: StepFlags,
-    /// The program and its arguments.
-    #[arg(last = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -304,7 +301,8 @@ mod tests {
     use clap::CommandFactory;
 
     fn parse(line: &[&str]) -> Result<Args, clap::Error> {
-        Args::try_parse_from(std::iter::once("sluice").chain(line.iter().copied()))
+        let words = std::iter::once("sluice").chain(line.iter().copied());
+        Args::read(words.map(OsString::from).collect())
     }
 
     #[test]
@@ -370,8 +368,11 @@ mod tests {
     #[test]
     fn wrong_values_are_usage_errors_that_say_the_way_out() {
         for (line, word) in [
-            (&["run", "--timeout", "5", "--", "a"][..], "such as `30s`"),
-            (&["run", "--env", "X", "--", "a"], "NAME=VALUE"),
+            (
+                &["run", "--timeout", "5x", "--", "a"][..],
+                "such as `30s` or `1h30m`, or as Slurm writes it",
+            ),
+            (&["run", "--env", "=x", "--", "a"], "NAME=VALUE"),
             (&["run", "--resource", "x=y", "--", "a"], "KEY=N"),
             (
                 &["run", "--on-preempt", "x", "--", "a"],
@@ -379,12 +380,9 @@ mod tests {
             ),
             (&["wait", "a", "--for", "done"], "succeeded"),
             (&["logs", "a", "--attempt", "0"], "--attempt"),
-            (&["run"], "<CMD>"),
-            (&["submit"], "--file"),
-            (
-                &["submit", "-f", "a.yaml", "--gpus", "1"],
-                "cannot be used with",
-            ),
+            (&["run"], "--file <FILE>"),
+            (&["submit", "--gpus", "1"], "--file <FILE>"),
+            (&["submit", "--gpsu", "1", "--", "a"], "'--gpus'"),
             (
                 &["logs", "a", "--stdout", "--stderr"],
                 "cannot be used with",
@@ -397,12 +395,42 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_two_dashes_is_the_step_s_own() {
-        let args = parse(&["run", "--gpus", "1", "--", "sh", "-c", "echo --gpus 7"]).unwrap();
-        let Command::Run(run) = args.command else {
-            panic!("`run` was typed")
+    fn what_follows_two_dashes_or_a_script_is_the_step_s_own() {
+        for (line, words, after_dashes) in [
+            (
+                &["run", "--gpus", "1", "--", "sh", "-c", "echo --gpus 7"][..],
+                &["sh", "-c", "echo --gpus 7"][..],
+                true,
+            ),
+            (
+                &[
+                    "submit", "--gpus", "1", "train.sh", "--gpus", "7", "--", "x",
+                ],
+                &["train.sh", "--gpus", "7", "--", "x"],
+                false,
+            ),
+        ] {
+            let (Command::Run(step) | Command::Submit(step)) = parse(line).unwrap().command else {
+                panic!("a step was typed")
+            };
+            assert_eq!(step.words, words);
+            assert_eq!(step.after_dashes, after_dashes);
+            assert_eq!(step.step.gpus, Some(1));
+        }
+    }
+
+    #[test]
+    fn short_flags_are_the_long_ones() {
+        let short = "-n a -c 2 -e A=1 -p p -t 1-12 -w /w";
+        let long = "--name a --cpus 2 --env A=1 --pool p --timeout 36h --workdir /w";
+        let parsed = |flags: &str| {
+            let line: Vec<&str> = ["run"].into_iter().chain(flags.split(' ')).collect();
+            let line = [&line[..], &["--", "a"]].concat();
+            let Command::Run(run) = parse(&line).unwrap().command else {
+                panic!("`run` was typed")
+            };
+            format!("{:?}", run.step)
         };
-        assert_eq!(run.command, ["sh", "-c", "echo --gpus 7"]);
-        assert_eq!(run.step.gpus, Some(1));
+        assert_eq!(parsed(short), parsed(long));
     }
 }

@@ -7,6 +7,7 @@ mod error;
 mod event_stream;
 mod exec;
 mod filter;
+mod ping;
 mod platform;
 mod recovery;
 mod retry;
@@ -23,11 +24,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    BatchRequest, BatchView, CLOCK_HEADER, ErrorBody, ExplainView, NodeView, Page, PoolView,
-    PreviewView, StepView,
+    BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page, PoolView, PreviewView,
+    StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -36,14 +36,16 @@ use ureq::http::{self, Response};
 use ureq::{Agent, Body};
 
 use crate::context::{Context, ContextError};
+use crate::out::Out;
 
 pub(crate) use error::ApiError;
-pub(crate) use error::foreign_error;
+pub(crate) use error::{foreign_error, outage_note};
 pub(crate) use event_stream::{EventFilter, EventStream, Since};
 pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
 pub(crate) use exec::{length_of, read_head, status_of};
 pub(crate) use filter::StepFilter;
+pub(crate) use ping::PingResult;
 pub(crate) use retry::{Backoff, RetryLimit};
 pub(crate) use sse::SseReader;
 pub(crate) use step_action::StepAction;
@@ -73,23 +75,13 @@ pub(crate) struct LogBody {
     pub(crate) reader: Box<dyn Read + Send>,
 }
 
-/// Answer of a readiness check.
-#[derive(Clone, Debug)]
-pub(crate) struct PingResult {
-    pub(crate) status: u16,
-    /// Text of the answer.
-    pub(crate) words: String,
-    /// The coordinator's clock when it answered, if it sent it.
-    pub(crate) clock: Option<Timestamp>,
-    /// Time until the answer.
-    pub(crate) took: Duration,
-}
-
 /// A client of one cluster; cheap to clone, usable from several threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     agent: Agent,
     context: Arc<Context>,
+    /// Output for notes about retries of lists.
+    out: Option<Out>,
 }
 
 type Query<'a> = Vec<(&'a str, String)>;
@@ -100,11 +92,24 @@ impl Client {
     /// # Errors
     /// If the certificates that it names cannot be used.
     pub(crate) fn new(context: Context) -> Result<Self, ContextError> {
+        Self::within(context, None)
+    }
+
+    /// Makes a client whose calls end within a time, whatever happens.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub(crate) fn impatient(context: Context, limit: Duration) -> Result<Self, ContextError> {
+        Self::within(context, Some(limit))
+    }
+
+    fn within(context: Context, limit: Option<Duration>) -> Result<Self, ContextError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
+            .timeout_global(limit)
             .timeout_connect(Some(CONNECT_LIMIT))
             .timeout_recv_response(Some(ANSWER_LIMIT));
         let config = match ContextTls::of(&context)? {
@@ -120,7 +125,17 @@ impl Client {
         Ok(Self {
             agent: config.new_agent(),
             context: Arc::new(context),
+            out: None,
         })
+    }
+
+    /// Reports retries of lists, as `outage_note` does.
+    #[must_use]
+    pub(crate) fn telling(self, out: Out) -> Self {
+        Self {
+            out: Some(out),
+            ..self
+        }
     }
 
     /// Returns the context of this cluster.
@@ -187,6 +202,16 @@ impl Client {
     /// Calls `GET /v1/steps` for every page.
     pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
         self.all_pages("/v1/steps", filter.query())
+    }
+
+    /// Calls for one page of a list and returns the ids or names in it.
+    pub(crate) fn names(&self, path: &str, limit: usize) -> Result<Vec<String>, ApiError> {
+        let page: Page<serde_json::Value> = self.get(path, &vec![("limit", limit.to_string())])?;
+        let name = |item: &serde_json::Value| {
+            let name = item.get("id").or_else(|| item.get("name"));
+            name.and_then(|name| name.as_str().map(str::to_owned))
+        };
+        Ok(page.items.iter().filter_map(name).collect())
     }
 
     /// Calls `GET /v1/steps` for one page of at most `limit` steps.
@@ -269,31 +294,6 @@ impl Client {
         self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
     }
 
-    /// Calls `GET /readyz`, and returns any answer.
-    pub(crate) fn ping(&self) -> Result<PingResult, ApiError> {
-        let begun = Instant::now();
-        let request = self.agent.get(self.url("/readyz", &Query::new()));
-        let response = self.authorized(request).call();
-        let response = response.map_err(|e| self.unreachable(&e))?;
-        let took = begun.elapsed();
-        let clock = response.headers().get(CLOCK_HEADER);
-        let clock = clock.and_then(|clock| clock.to_str().ok()?.parse().ok());
-        let status = response.status().as_u16();
-        let words = String::from_utf8_lossy(&self.read_all(response)?).into_owned();
-        Ok(PingResult {
-            status,
-            words: words.trim().to_owned(),
-            clock,
-            took,
-        })
-    }
-
-    /// Calls `GET /readyz`: whether the coordinator takes calls.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.call("/readyz", &Query::new(), Some(ANSWER_LIMIT), None)
-            .is_ok()
-    }
-
     fn all_pages<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -301,12 +301,14 @@ impl Client {
     ) -> Result<Vec<T>, ApiError> {
         let mut items = Vec::new();
         let mut cursor: Option<String> = None;
+        let mut note = self.out.map(outage_note);
         loop {
             let mut query = query.clone();
             query.push(("limit", PAGE_ITEMS.to_owned()));
             query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            let tell = |error: &ApiError| note.iter_mut().for_each(|note| note(error));
             let page: Page<T> =
-                self.keep_trying(RetryLimit::READ, |_| (), || self.get(path, &query))?;
+                self.keep_trying(RetryLimit::READ, tell, || self.get(path, &query))?;
             let empty = page.items.is_empty();
             items.extend(page.items);
             match page.next_cursor {

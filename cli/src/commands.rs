@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod apply;
 pub(crate) mod bench;
+pub(crate) mod context;
 pub(crate) mod cordon;
 pub(crate) mod delete;
 pub(crate) mod describe;
@@ -29,22 +30,10 @@ pub(crate) mod wait;
 
 use std::path::PathBuf;
 
-use crate::client::ApiError;
-use crate::out::Out;
+use crate::client::outage_note;
 
 /// Returns the path of another Sluice program beside this one.
 fn sibling(program: &str) -> Option<PathBuf> {
     let path = std::env::current_exe().ok()?.with_file_name(program);
     path.exists().then_some(path)
-}
-
-/// Reports an outage once, if somebody watches; the call is retried.
-fn outage_note(out: Out) -> impl FnMut(&ApiError) {
-    let mut said = false;
-    move |error| {
-        if !said {
-            out.progress(&format!("{error}; trying again"));
-            said = true;
-        }
-    }
 }

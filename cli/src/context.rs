@@ -1,11 +1,15 @@
 //! Contexts: finds and reads the file that names the cluster and the caller, and checks that the `sluice dev` that
-//! wrote it is alive. `dev` and `login` write these files; every other command reads one.
+//! wrote it is alive. `dev`, `login` and `context` write these files; every other command reads one.
 
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+mod named;
+
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use named::write_private;
+pub(crate) use named::{DEFAULT, NamedContexts, as_name, check_name, chosen_path};
 
 /// Path at which the coordinator's package installs root's context.
 const MACHINE_CONTEXT: &str = "/etc/sluice/context.json";
@@ -31,6 +35,9 @@ pub(crate) struct ContextFile {
     /// Default subject of submitted steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
+    /// Default pool of submitted steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pool: Option<String>,
     /// Whether steps run on this machine, so that the caller's directory exists for them.
     #[serde(default)]
     pub(crate) local: bool,
@@ -55,7 +62,7 @@ pub(crate) struct Context {
 pub(crate) enum ContextError {
     /// No context was named, and the default path has none.
     #[error(
-        "no cluster to talk to: start one with `sluice dev`, or name a context file with --context or SLUICE_CONTEXT ({} does not exist)",
+        "no cluster to talk to: start one with `sluice dev`, log in with `sluice login`, or name a context with --context or SLUICE_CONTEXT ({} does not exist)",
         path.display()
     )]
     NotFound {
@@ -64,9 +71,18 @@ pub(crate) enum ContextError {
     },
     /// No context was named, and there is no home directory.
     #[error(
-        "no cluster to talk to: name a context file with --context or SLUICE_CONTEXT (neither XDG_CONFIG_HOME nor HOME is set)"
+        "no cluster to talk to: name a context with --context or SLUICE_CONTEXT (neither XDG_CONFIG_HOME nor HOME is set)"
     )]
     NoHome,
+    /// No context has this name.
+    #[error("there is no context `{}`: {way_out}", name.escape_debug())]
+    Unknown { name: String, way_out: String },
+    /// The context is one of a running `dev`, which removes it at its end.
+    #[error("context `{name}` belongs to a running `sluice dev` (process {pid}): stop that")]
+    OfDev { name: String, pid: u32 },
+    /// The file cannot be written or removed.
+    #[error("cannot write {}: {source}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
     /// The file cannot be read.
     #[error("cannot read the context file {}: {source}", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -110,25 +126,40 @@ pub(crate) enum ContextError {
 
 /// Finds and reads the context: `chosen` (by flag or `SLUICE_CONTEXT`), else the user's, else the machine's.
 pub(crate) fn load(chosen: Option<&Path>) -> Result<Context, ContextError> {
-    let named = chosen.is_some();
-    let path = match chosen {
-        Some(path) => path.to_owned(),
-        None => default_path().ok_or(ContextError::NoHome)?,
-    };
-    let (path, file) = match read(&path) {
-        Err(ContextError::Unreadable { source, path })
-            if !named && source.kind() == io::ErrorKind::NotFound =>
-        {
-            // A user who may not read it is pointed to his own file.
-            let of_machine = Path::new(MACHINE_CONTEXT);
-            let file = read(of_machine).map_err(|_| ContextError::NotFound { path })?;
-            (of_machine.to_owned(), file)
-        }
-        read => (path, read?),
-    };
+    let path = find(chosen)?;
+    let file = read(&path)?;
     let context = Context { path, file };
     context.check_alive()?;
     Ok(context)
+}
+
+/// Finds the file of the context.
+///
+/// # Errors
+/// If there is none, or none of the chosen name.
+pub(crate) fn find(chosen: Option<&Path>) -> Result<PathBuf, ContextError> {
+    let contexts = NamedContexts::of_user();
+    if let Some(chosen) = chosen {
+        return contexts.map_or_else(|_| Ok(chosen.to_owned()), |all| chosen_path(chosen, &all));
+    }
+    let path = in_use(&contexts?)?;
+    if path.exists() {
+        return Ok(path);
+    }
+    // A user who may not read it is pointed to his own file.
+    let of_machine = Path::new(MACHINE_CONTEXT);
+    match read(of_machine) {
+        Ok(_) => Ok(of_machine.to_owned()),
+        Err(_) => Err(ContextError::NotFound { path }),
+    }
+}
+
+/// Returns the file of the context in use. That of `default` need not exist.
+fn in_use(contexts: &NamedContexts) -> Result<PathBuf, ContextError> {
+    match contexts.current() {
+        name if name == DEFAULT => Ok(contexts.path(&name)),
+        name => contexts.existing(&name),
+    }
 }
 
 /// Reads one context file.
@@ -144,13 +175,9 @@ pub(crate) fn read(path: &Path) -> Result<ContextFile, ContextError> {
     })
 }
 
-/// Returns the default path of the user's context.
-pub(crate) fn default_path() -> Option<PathBuf> {
-    default_path_in(|name| std::env::var_os(name).map(PathBuf::from))
-}
-
-/// `XDG_CONFIG_HOME` counts only if it is absolute, as its specification says.
-fn default_path_in(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+/// Returns the folder of the user's configuration. `XDG_CONFIG_HOME` counts only if it is absolute, as its
+/// specification says.
+fn config_dir(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let config = env("XDG_CONFIG_HOME")
         .filter(|dir| dir.is_absolute())
         .or_else(|| {
@@ -158,7 +185,7 @@ fn default_path_in(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
                 .filter(|dir| dir.is_absolute())
                 .map(|home| home.join(".config"))
         })?;
-    Some(config.join("sluice").join("context.json"))
+    Some(config.join("sluice"))
 }
 
 impl Context {
@@ -217,21 +244,8 @@ impl ContextFile {
 
     /// Writes the file atomically, readable by its owner alone, because it contains a token.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)?;
-        let draft = path.with_extension(format!("json.{}", std::process::id()));
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&draft)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.write_all(b"\n")?;
-        std::fs::rename(&draft, path)
+        let text = serde_json::to_vec_pretty(self)?;
+        write_private(path, &[&text[..], b"\n"].concat())
     }
 }
 
@@ -270,10 +284,10 @@ mod tests {
 
     #[test]
     fn the_user_s_configuration_is_where_xdg_says() {
-        let path = |pairs| default_path_in(env(pairs));
-        let expected = Some(PathBuf::from("/c/sluice/context.json"));
+        let path = |pairs| config_dir(env(pairs));
+        let expected = Some(PathBuf::from("/c/sluice"));
         assert_eq!(path(&[("XDG_CONFIG_HOME", "/c"), ("HOME", "/h")]), expected);
-        let expected = Some(PathBuf::from("/h/.config/sluice/context.json"));
+        let expected = Some(PathBuf::from("/h/.config/sluice"));
         assert_eq!(path(&[("XDG_CONFIG_HOME", "c"), ("HOME", "/h")]), expected);
         assert_eq!(path(&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")]), expected);
         assert_eq!(path(&[]), None);

@@ -7,6 +7,7 @@ mod mistake;
 #[cfg(test)]
 mod reference;
 mod spelling;
+mod steps;
 
 use std::fmt::Display;
 use std::io::Read;
@@ -15,7 +16,6 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::PutDocument;
-use sluice_common::environment::HIDDEN;
 use sluice_common::id::{
     BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
 };
@@ -31,6 +31,7 @@ use crate::render::safe;
 use from_view::FromView;
 pub(crate) use location::DocumentLocation;
 pub(crate) use mistake::mistake;
+pub(crate) use steps::steps;
 
 /// Largest file: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
@@ -188,37 +189,6 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
     let options = serde_saphyr::options! { budget: budget, with_snippet: !text.contains("env") };
     let read = serde_saphyr::from_multiple_with_options(text, options);
     read.map_err(|e| Failure::Failed(unread(file, text, &e)))
-}
-
-/// Reads the steps in the output of `get`, to be submitted again; `None` if the text is something else.
-pub(crate) fn listed_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
-    let values: Vec<Value> = values(text, file).ok()?;
-    let steps = values
-        .into_iter()
-        .flat_map(items)
-        .filter_map(|value| match value {
-            Value::Object(fields) => Some(from_view::step(fields)),
-            _ => None,
-        });
-    let steps: Vec<_> = steps.collect();
-    let told = !steps.is_empty() && steps.iter().all(|(_, told)| *told);
-    told.then(|| {
-        let requests = steps.into_iter().map(|(fields, _)| told_step(fields));
-        let requests: Result<_, String> = requests.collect();
-        requests.map_err(|e| Failure::Failed(format!("{file}: {e}")))
-    })
-}
-
-fn told_step(fields: Map<String, Value>) -> Result<StepRequest, String> {
-    let request: StepRequest = parse(fields)?;
-    let mut variables = request.env.iter();
-    match variables.find(|(_, value)| *value == HIDDEN) {
-        None => Ok(request),
-        Some((name, _)) => Err(format!(
-            "env.{}: its value is hidden from you: in your document, replace `{HIDDEN}` by the value",
-            safe(name)
-        )),
-    }
 }
 
 /// Returns the parser's message without its advice to programmers.

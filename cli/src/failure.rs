@@ -18,6 +18,10 @@ pub(crate) const TIMED_OUT: u8 = 75;
 /// Exit code of `run` for failures that are not the step's.
 pub(crate) const RUN_FAILED: u8 = 125;
 
+/// Way out if nobody answers.
+const UNREACHABLE: &str = "check that the coordinator runs and that this is its address: `sluice context show` says \
+                           where it comes from, `sluice doctor` what is in the way";
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -56,6 +60,9 @@ impl Failure {
             crate::signals::end_like_a_closed_pipe();
         }
         out.error(&self.to_string());
+        if let Failure::Api(ApiError::Unreachable { .. }) = self {
+            out.notice(UNREACHABLE);
+        }
     }
 
     /// Returns the exit code if it is the same for every command.

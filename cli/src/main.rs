@@ -7,10 +7,12 @@
 mod args;
 mod client;
 mod commands;
+mod completion;
 mod context;
 mod dev;
 mod documents;
 mod env_file;
+mod environment;
 mod failure;
 mod follow;
 mod format;
@@ -19,13 +21,14 @@ mod fuzz;
 mod out;
 mod render;
 mod request_builder;
+mod script;
 mod show;
 mod signals;
 mod simulate;
+mod slurm_time;
+mod step_source;
 
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use crate::args::{Args, Command, Format, GUIDE, MoveKind};
 use crate::client::{Client, StepAction};
@@ -33,9 +36,10 @@ use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    completion::answer();
+    let args = match Args::read(std::env::args_os().collect()) {
         Ok(args) => args,
-        Err(error) => return ExitCode::from(misread(&error)),
+        Err(mut error) => return ExitCode::from(misread(&mut error)),
     };
     let out = Out::detect(args.output);
     let own_failure = args.command.own_failure_code();
@@ -50,12 +54,17 @@ fn main() -> ExitCode {
 }
 
 /// Prints a usage error, or the requested help.
-fn misread(error: &clap::Error) -> u8 {
+fn misread(error: &mut clap::Error) -> u8 {
     let out = Out::detect(Format::Table);
     if std::env::args_os().len() == 1 {
         out.notice(GUIDE.trim_end());
         return USAGE;
     }
+    let typed = std::env::args_os().skip(1);
+    let typed: Vec<String> = typed
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let hint = args::hint(error, &typed);
     let text = error.render().to_string();
     if text.chars().any(|c| c != '\n' && render::is_harmful(c)) {
         // It quotes the arguments, which a terminal might obey.
@@ -65,11 +74,7 @@ fn misread(error: &clap::Error) -> u8 {
         // A closed stream cannot be reported.
         let _ = error.print();
     }
-    let typed: Vec<String> = std::env::args_os()
-        .skip(1)
-        .map(|word| render::safe(&word.to_string_lossy()))
-        .collect();
-    if let Some(hint) = args::hint(error, &typed) {
+    if let Some(hint) = hint {
         out.notice(&format!("hint: {hint}"));
     }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)
@@ -86,7 +91,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         )));
     }
     let chosen = args.context.as_deref();
-    let client = || context::load(chosen).and_then(Client::new);
+    let client = || Ok::<_, Failure>(Client::new(context::load(chosen)?)?.telling(out));
     let steer = |verb, steps: &[String]| commands::step_action::run(&client()?, verb, steps, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
@@ -117,6 +122,8 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Delete(args) => commands::delete::run(&client()?, &args, out),
         Command::ApiToken(args) => commands::access::api_token(&client()?, args, out),
         Command::Login(args) => commands::login::run(chosen, &args, out),
+        Command::Logout => commands::context::logout(chosen, out),
+        Command::Context(args) => commands::context::run(chosen, &args.command, out),
         Command::Auth(args) => commands::access::auth(&client()?, args, out),
         Command::Completions { shell } => commands::generate::completions(shell, out),
         Command::Man { dir } => commands::generate::man(&dir, out),

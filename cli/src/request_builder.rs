@@ -1,17 +1,17 @@
-//! Builds requests from the flags of `run` and `submit`, or from the documents of a file. Values are checked here by
-//! the API's own rules, so that errors name the flags.
+//! Builds requests from the flags of `run` and `submit` over a command, a script or a document. Values are checked here
+//! by the API's own rules, so that errors name the flags.
 
 pub(crate) mod names;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::{StepFlags, parse_moment};
 use crate::context::ContextFile;
-use crate::documents::{listed_steps, values};
-use crate::env_file;
+use crate::environment;
 use crate::failure::Failure;
 
 /// Digits and letters that are easy to distinguish.
@@ -23,27 +23,43 @@ const ID_CHARS: usize = 12;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Defaults {
     subject: Option<String>,
+    pool: Option<String>,
+    /// Directory of the caller, if steps run on this machine.
     workdir: Option<String>,
 }
 
+/// Word for the directory that a step gets of its own.
+const OWN_DIRECTORY: &str = "none";
+
 impl Defaults {
-    /// Takes the subject from the context and, if steps run on this machine, the current directory.
+    /// Takes subject and pool from the context and, if steps run on this machine, the current directory.
     pub(crate) fn of(context: &ContextFile) -> Result<Self, Failure> {
         let workdir = context.local.then(current_dir).transpose()?;
         Ok(Self {
             subject: context.subject.clone(),
+            pool: context.pool.clone(),
             workdir,
         })
     }
 
     fn fill(&self, mut request: StepRequest) -> Result<StepRequest, Failure> {
         // The pipeline's own settings go before those of the context.
-        let pipeline = request.defaults.as_deref();
+        let pipeline = request.defaults.as_deref().cloned();
+        let pipeline = pipeline.as_ref();
         if pipeline.is_none_or(|it| it.subject.is_none()) {
             request.subject = request.subject.or_else(|| self.subject.clone());
         }
+        if pipeline.is_none_or(|it| it.pool.is_none()) {
+            request.pool = request.pool.or_else(|| self.pool.clone());
+        }
         request.workdir = match request.workdir {
-            Some(dir) => Some(self.absolute(dir)?),
+            Some(dir) if dir == OWN_DIRECTORY => {
+                if let Some(pipeline) = &mut request.defaults {
+                    pipeline.workdir = None;
+                }
+                None
+            }
+            Some(dir) => Some(absolute(dir)?),
             None if pipeline.is_some_and(|it| it.workdir.is_some()) => None,
             None => self.workdir.clone(),
         };
@@ -52,14 +68,14 @@ impl Defaults {
         }
         Ok(request)
     }
+}
 
-    /// Makes a directory absolute, which is possible only if steps run on this machine.
-    fn absolute(&self, dir: String) -> Result<String, Failure> {
-        match &self.workdir {
-            Some(base) if !Path::new(&dir).is_absolute() => utf8(Path::new(base).join(dir)),
-            _ => Ok(dir),
-        }
+/// Makes a directory absolute, below the caller's own.
+fn absolute(dir: String) -> Result<String, Failure> {
+    if dir.is_empty() || Path::new(&dir).is_absolute() {
+        return Ok(dir);
     }
+    utf8(Path::new(&current_dir()?).join(dir))
 }
 
 fn current_dir() -> Result<String, Failure> {
@@ -93,21 +109,16 @@ pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
         .collect())
 }
 
-/// Builds the request of flags and command.
-pub(crate) fn from_flags(
-    flags: StepFlags,
-    command: Vec<String>,
-    defaults: &Defaults,
-) -> Result<StepRequest, Failure> {
-    let from_files = env_file::read_all(&flags.env_files)?;
-    let request = defaults.fill(StepRequest {
+/// Returns the fields that flags set, to be laid over a command, a script or a document.
+pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
+    let env = environment::chosen(flags.env_all, &flags.env_files, flags.env)?;
+    Ok(StepRequest {
         id: flags.id,
         name: flags.name,
         subject: flags.subject,
         pool: flags.pool,
         platform: flags.platform,
-        command,
-        env: from_files.into_iter().chain(flags.env).collect(),
+        env: env.into_iter().collect(),
         workdir: flags.workdir,
         resources: ResourceSettings {
             gpu_count: flags.gpus,
@@ -120,8 +131,8 @@ pub(crate) fn from_flags(
             ..ResourceSettings::default()
         },
         nodes: flags.nodes,
-        within: flags.within.clone(),
-        prefer_within: flags.prefer_within.clone(),
+        within: flags.within,
+        prefer_within: flags.prefer_within,
         priority: flags.priority,
         retries: flags.retries,
         timeout: flags.timeout.map(|span| span.to_string()),
@@ -141,9 +152,50 @@ pub(crate) fn from_flags(
         privileged: flags.privileged.then_some(true),
         host_network: flags.host_network.then_some(true),
         ..StepRequest::default()
-    })?;
-    check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
-    Ok(request)
+    })
+}
+
+/// Lays the flags over what they change, fills in the defaults and checks the whole.
+///
+/// # Errors
+/// If a field is invalid: in the words of the flag that sets it, or else as `elsewhere` puts it.
+pub(crate) fn settle(
+    flags: StepRequest,
+    below: StepRequest,
+    defaults: &Defaults,
+    elsewhere: impl Fn(&FieldError) -> Failure,
+) -> Result<StepRequest, Failure> {
+    let sets = serde_json::to_value(&flags).unwrap_or_default();
+    // Neither is inherited, because both are a document's own.
+    let own = StepRequest {
+        id: flags.id.clone().or_else(|| below.id.clone()),
+        kind: below.kind.clone().filter(|_| flags.work.is_none()),
+        ..flags
+    };
+    let mut request = defaults.fill(own.over(below))?;
+    match resolve_times(&mut request).and_then(|()| check(&request)) {
+        Ok(()) => Ok(request),
+        Err(e) if is_set(&sets, &e.field) => {
+            let flag = flag_of(&e.field);
+            Err(Failure::Usage(format!("{flag}: {}", e.message)))
+        }
+        Err(e) => Err(elsewhere(&e)),
+    }
+}
+
+/// Whether a request sets the field of this path. A key may contain dots.
+fn is_set(request: &Value, field: &str) -> bool {
+    let Value::Object(fields) = request else {
+        return false;
+    };
+    let whole = field.split('[').next().unwrap_or(field);
+    match (fields.get(whole), whole.split_once('.')) {
+        (Some(Value::Object(keys)), _) => !keys.is_empty(),
+        (Some(Value::Array(items)), _) => !items.is_empty(),
+        (Some(_), _) => true,
+        (None, Some((first, rest))) => fields.get(first).is_some_and(|below| is_set(below, rest)),
+        (None, None) => false,
+    }
 }
 
 fn check(request: &StepRequest) -> Result<(), FieldError> {
@@ -176,41 +228,6 @@ fn flag_of(field: &str) -> String {
     }
 }
 
-/// Builds the requests of a YAML file's documents, in order.
-pub(crate) fn from_yaml(
-    text: &str,
-    file: &str,
-    defaults: &Defaults,
-) -> Result<Vec<StepRequest>, Failure> {
-    let documents: Vec<StepRequest> = match listed_steps(text, file) {
-        Some(told) => told?,
-        None => values(text, file)?,
-    };
-    if documents.is_empty() {
-        return Err(Failure::Failed(format!(
-            "{file}: there is no step in it: write `kind: step` and a `command`"
-        )));
-    }
-    let several = documents.len() > 1;
-    let at = |i: usize, e: FieldError| {
-        let place = if several {
-            format!("{file}, document {}", i + 1)
-        } else {
-            file.to_owned()
-        };
-        Failure::Failed(format!("{place}: {e}"))
-    };
-    let documents = documents.into_iter();
-    let filled: Result<Vec<StepRequest>, Failure> = documents.map(|it| defaults.fill(it)).collect();
-    let mut requests = filled?;
-    names::resolve(&mut requests).map_err(|(i, e)| at(i, e))?;
-    for (i, request) in requests.iter_mut().enumerate() {
-        resolve_times(request).map_err(|e| at(i, e))?;
-        check(request).map_err(|e| at(i, e))?;
-    }
-    Ok(requests)
-}
-
 /// Puts points in time in place of `2h`, `18:30` and the other forms that the command line takes.
 fn resolve_times(request: &mut StepRequest) -> Result<(), FieldError> {
     let now = jiff::Zoned::now();
@@ -231,125 +248,21 @@ fn resolve_times(request: &mut StepRequest) -> Result<(), FieldError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Args, Command};
-    use clap::Parser;
-
-    fn typed(line: &str, defaults: &Defaults) -> Result<StepRequest, Failure> {
-        let words = ["sluice", "run"].into_iter().chain(line.split(' '));
-        let Command::Run(run) = Args::try_parse_from(words).unwrap().command else {
-            panic!("`run` was typed");
-        };
-        from_flags(run.step, run.command, defaults)
-    }
-
-    fn local() -> Defaults {
-        Defaults {
-            subject: Some("dev".into()),
-            workdir: Some("/home/me".into()),
-        }
-    }
 
     #[test]
-    fn every_flag_finds_its_field() {
-        let line = "--gpus 2 --cpus 0.5 --cpu-mode weight --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
-                    --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h --queue-timeout 0s \
-                    --env A=1 --env B=x=y --label team=vision --allow-pending --workdir /w --name n --priority -5 --id mine -- python train.py";
-        let request = typed(line, &local()).unwrap();
-        let expected = serde_json::json!({
-            "id": "mine", "name": "n", "subject": "s", "pool": "p", "platform": "h100",
-            "command": ["python", "train.py"], "env": {"A": "1", "B": "x=y"}, "workdir": "/w",
-            "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
-                          "pool_resources": {"tensorrt_sessions": 3}},
-            "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h", "queue_timeout": "0s",
-            "on_preempt": "fail", "labels": {"team": "vision"}, "cpu_mode": "weight", "allow_pending": true,
+    fn a_field_is_found_by_its_path_whatever_its_key_holds() {
+        let request = serde_json::json!({
+            "resources": {"memory": "8gb", "pool_resources": {}},
+            "labels": {"example.com/x": "1"}, "command": [],
         });
-        assert_eq!(serde_json::to_value(&request).unwrap(), expected);
-    }
-
-    #[test]
-    fn a_local_cluster_gets_directory_and_subject_of_the_caller() {
-        let request = typed("-- true", &local()).unwrap();
-        assert_eq!(request.workdir.as_deref(), Some("/home/me"));
-        assert_eq!(request.subject.as_deref(), Some("dev"));
-        let request = typed("--workdir sub -- true", &local()).unwrap();
-        assert_eq!(request.workdir.as_deref(), Some("/home/me/sub"));
-        let request = typed("-- true", &Defaults::default()).unwrap();
-        assert_eq!((request.workdir, request.subject), (None, None));
-    }
-
-    #[test]
-    fn settings_of_the_pipeline_go_before_those_of_the_context() {
-        let text = "kind: step\ncommand: [a]\ndefaults: {subject: prod, workdir: /srv}\n---\nkind: step\ncommand: [b]\ndefaults: {timeout: 1h}\n";
-        let requests = from_yaml(text, "f", &local()).unwrap();
-        let set = |it: &StepRequest| (it.subject.clone(), it.workdir.clone());
-        assert_eq!(set(&requests[0]), (None, None));
-        let own = (Some("dev".to_owned()), Some("/home/me".to_owned()));
-        assert_eq!(set(&requests[1]), own);
-    }
-
-    #[test]
-    fn ids_are_fresh_and_well_formed() {
-        let ids: std::collections::BTreeSet<_> = (0..100)
-            .map(|_| typed("-- true", &local()).unwrap().chosen_id().unwrap())
-            .collect();
-        assert_eq!(ids.len(), 100);
-    }
-
-    #[test]
-    fn bad_values_are_usage_errors_in_the_words_of_the_flags() {
-        for (line, words) in [
-            ("--memory 8gb -- true", "--memory: `8gb`"),
-            ("--cpus=1e12 -- true", "--cpus: 1000000000000"),
-            ("--nodes 0 -- true", "--nodes: 0 hosts"),
-            ("--env SLUICE_X=1 -- true", "--env SLUICE_X: "),
-            ("--resource A=1 -- true", "--resource A: "),
-            ("--label sluice/x=1 -- true", "--label sluice/x: "),
-            ("--id ../x -- true", "--id: "),
+        for (field, expected) in [
+            ("resources.memory", true),
+            ("resources.gpu_count", false),
+            ("labels.example.com/x", true),
+            ("command", false),
+            ("nodes", false),
         ] {
-            let error = typed(line, &local()).unwrap_err();
-            assert!(matches!(error, Failure::Usage(_)), "{line}");
-            assert!(error.to_string().contains(words), "{line}: {error}");
-        }
-        let error = typed("--workdir sub -- true", &Defaults::default()).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("--workdir: `sub` is not an absolute path"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn documents_become_requests_in_order() {
-        let text = "kind: step\nname: a\ncommand: [sleep, 10]\nenv: {N: \"1\"}\nresources: {gpu_count: 1, cpu_count: 1}\n\
-                    ---\nkind: step\nname: b\ncommand: [python, train.py]\nworkdir: /w\nsubject: s\n";
-        let requests = from_yaml(text, "f", &local()).unwrap();
-        assert_eq!(requests.len(), 2);
-        assert_eq!(requests[0].command, ["sleep", "10"]);
-        assert_eq!(requests[0].workdir.as_deref(), Some("/home/me"));
-        assert_eq!(requests[1].workdir.as_deref(), Some("/w"));
-        assert_eq!(requests[1].subject.as_deref(), Some("s"));
-        assert!(requests.iter().all(|request| request.id.is_some()));
-    }
-
-    #[test]
-    fn a_bad_document_is_named_with_its_field() {
-        for (text, words) in [
-            (
-                "kind: step\ncommand: [a]\n---\nkind: pool\ncommand: [a]\n",
-                "f, document 2: kind: `pool`",
-            ),
-            ("command: [a]\ngpus: 1\n", "gpus"),
-            (
-                "command: [a]\nresources: {memory: 8 GB}\n",
-                "f: resources.memory: `8 GB`",
-            ),
-            ("command: [a\n", "f:1: "),
-            ("", "there is no step in it"),
-        ] {
-            let error = from_yaml(text, "f", &local()).unwrap_err();
-            assert!(matches!(error, Failure::Failed(_)));
-            assert!(error.to_string().contains(words), "{text}: {error}");
+            assert_eq!(is_set(&request, field), expected, "{field}");
         }
     }
 }

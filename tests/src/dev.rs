@@ -392,7 +392,11 @@ fn base(program: &Path, folder: &Path, user: Option<u32>) -> Command {
     command
 }
 
-fn run(mut command: Command) -> CommandOutput {
+/// Runs a command to its end.
+///
+/// # Panics
+/// If it does not end in time.
+pub fn run(mut command: Command) -> CommandOutput {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -15,7 +15,7 @@ mod procs;
 mod python;
 mod wait;
 
-pub use dev::{CommandOutput, Daemon, Dev, DevOptions, as_starter, ordinary_user_binaries};
+pub use dev::{CommandOutput, Daemon, Dev, DevOptions, as_starter, ordinary_user_binaries, run};
 pub use figures::{median, report, say};
 pub use gpus::{host_of_l40s, older_nvml};
 pub use left_out::{left_out, needs_root};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::context::context_name;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApiTokenArgs {
     #[command(subcommand)]
@@ -53,6 +55,9 @@ pub(crate) struct LoginArgs {
     /// Address of the API, such as https://coord-1:7070.
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: String,
+    /// Name of the context; `default` if absent.
+    #[arg(long, value_name = "NAME", value_parser = context_name)]
+    pub(crate) name: Option<String>,
     /// File with the authority of its certificate, for an https address.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,

@@ -26,6 +26,8 @@ Examples:
   sluice run --env MODE=fast --name eval -- sh -c 'echo $MODE'
   sluice run --gpus 1 --platform h100,a100 --on-preempt suspend -- python train.py
   sluice run --gpus 8 --dry-run -- python train.py
+  sluice run -f step.yaml --gpus 1 -e MODE=fast
+  sluice run --gpus 1 train.sh 3
 
 Exits with the step's own exit code, with 128 plus the signal's number if a signal ended it, and
 with 125 if Sluice itself failed (rejected, host lost, no cluster). While it waits, stderr says why.";
@@ -36,6 +38,9 @@ Examples:
   sluice submit -f steps.yaml
   generate-steps | sluice submit -f - -o json
   sluice submit -f steps.yaml --dry-run     what would become of each; nothing is stored
+  sluice submit -f step.yaml --gpus 2 -- python eval.py
+                                            flags and a command override the file
+  sluice submit --gpus 2 train.sh 3         a script with #SLUICE or #SBATCH lines, sent along
 
 A rejected step exits with 1 and its reason on stderr; it is stored all the same.";
 
@@ -68,9 +73,30 @@ keeps only its hash.";
 pub(super) const LOGIN: &str = "\
 Examples:
   sluice login https://coord-1:7070 --ca ca.pem --token-file ci.token --subject prod-stack
-  sluice login https://coord-1:7070 --ca ca.pem --cert user.pem --key user.key
+  sluice login https://coord-1:7070 --name prod --ca ca.pem --cert user.pem --key user.key
+  sluice --context ci.json login https://coord-1:7070 --ca ca.pem --token-file ci.token
 
-Writes --context, SLUICE_CONTEXT or $XDG_CONFIG_HOME/sluice/context.json, readable by you alone.";
+Writes the context --name, or `default`, which commands use from then on; or the file of --context
+or SLUICE_CONTEXT. Only you can read it.";
+
+pub(super) const LOGOUT: &str = "\
+Examples:
+  sluice logout
+  sluice --context prod logout
+
+A token stays good until it expires, or until `sluice api-token delete` ends it.";
+
+pub(super) const CONTEXT: &str = "\
+Examples:
+  sluice context list
+  sluice context use prod
+  sluice --context prod get pools
+  sluice context show
+  sluice context rename default lab
+  sluice context delete lab
+
+A context is a file: $XDG_CONFIG_HOME/sluice/context.json is `default`, contexts/NAME.json beside it
+any other. --context and SLUICE_CONTEXT choose one for a command, by name or by file.";
 
 pub(super) const AUTH: &str = "\
 Examples:

@@ -10,6 +10,7 @@ use sluice_common::template::Mount;
 use sluice_common::time::Span;
 
 use super::moment::parse_moment;
+use crate::slurm_time;
 
 /// The flags of `run` and `submit` for a step.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -21,7 +22,7 @@ pub(crate) struct StepFlags {
     #[arg(long, value_name = "PROFILE[:N]", help_heading = "Resources")]
     pub(crate) mig: Option<MigRequest>,
     /// Cores on each host, such as 4 or 0.5.
-    #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
+    #[arg(short, long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,
     /// Sharing of its cores: at most that many (limit, the default), a share in proportion and more while others
     /// are idle (weight), or whole cores of its own (pinned).
@@ -40,7 +41,7 @@ pub(crate) struct StepFlags {
     #[arg(long, help_heading = "Placement")]
     pub(crate) non_preemptible: bool,
     /// The one pool that it may run in.
-    #[arg(long, value_name = "POOL", help_heading = "Placement")]
+    #[arg(short, long, value_name = "POOL", help_heading = "Placement")]
     pub(crate) pool: Option<String>,
     /// The kind of hardware, such as h100; or several, the best first, such as h100,a100; or any.
     #[arg(long, value_name = "PLATFORM", help_heading = "Placement")]
@@ -68,8 +69,8 @@ pub(crate) struct StepFlags {
     /// Most retries after a failure of its own.
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub(crate) retries: Option<u32>,
-    /// Longest run time, such as 2h.
-    #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
+    /// Longest run time, such as 2h; also as Slurm writes it: 90 (minutes), 90:00, 2:00:00, 1-12 or 1-12:00:00.
+    #[arg(short, long, value_name = "DURATION", value_parser = run_time, help_heading = "Life")]
     pub(crate) timeout: Option<Span>,
     /// Longest time in the queue before it fails, such as 10m; 0s is to start at once or not at all.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
@@ -110,14 +111,17 @@ pub(crate) struct StepFlags {
     /// user of this machine can read while the command runs.
     #[arg(long = "env-file", value_name = "FILE", help_heading = "Step")]
     pub(crate) env_files: Vec<String>,
-    /// An environment variable, which overrides those of files; may be repeated.
-    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
-    pub(crate) env: Vec<(String, String)>,
+    /// An environment variable, which overrides those of files; NAME alone copies yours; may be repeated.
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]", value_parser = variable, help_heading = "Step")]
+    pub(crate) env: Vec<VariableRequest>,
+    /// Copy your environment, without what describes your session or belongs to Sluice. --env-file and --env override it.
+    #[arg(long, help_heading = "Step")]
+    pub(crate) env_all: bool,
     /// A label, which lists and rules can select; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "Step")]
     pub(crate) labels: Vec<(String, String)>,
-    /// The directory that it starts in, on the host.
-    #[arg(long, value_name = "DIR", help_heading = "Step")]
+    /// The directory that it starts in, on the host; a relative one is below yours. `none` is an empty one of its own.
+    #[arg(short, long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
     /// A directory of the host for its wrapper to mount; may be repeated.
     #[arg(long = "mount", value_name = "SOURCE[:TARGET][:ro]", value_parser = mount, help_heading = "Step")]
@@ -128,8 +132,8 @@ pub(crate) struct StepFlags {
     /// Ask its wrapper for the host's network, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) host_network: bool,
-    /// A name for people; the program's if absent.
-    #[arg(long, value_name = "NAME", help_heading = "Step")]
+    /// A name for people; the program's or the script's if absent.
+    #[arg(short, long, value_name = "NAME", help_heading = "Step")]
     pub(crate) name: Option<String>,
     /// Order among the steps of the same subject; higher goes first.
     #[arg(
@@ -142,6 +146,27 @@ pub(crate) struct StepFlags {
     /// An id of your own choice, which makes repeats harmless.
     #[arg(long, value_name = "ID", help_heading = "Step")]
     pub(crate) id: Option<String>,
+}
+
+/// A variable of `--env`, with its value unless it is copied from the caller.
+pub(crate) type VariableRequest = (String, Option<String>);
+
+fn variable(text: &str) -> Result<VariableRequest, String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), Some(value.into()))),
+        None if !text.is_empty() && !text.contains(char::is_whitespace) => Ok((text.into(), None)),
+        Some(_) | None => Err(
+            "write NAME=VALUE, such as `MODE=fast`, or NAME for yours, such as `HF_HOME`".into(),
+        ),
+    }
+}
+
+/// Parses a time limit, also in the forms of Slurm's `--time`.
+fn run_time(text: &str) -> Result<Span, String> {
+    text.parse().or_else(|e: sluice_common::time::SpanError| {
+        slurm_time::parse(text)
+            .ok_or_else(|| format!("{e}, or as Slurm writes it, such as `1-12:00:00`"))
+    })
 }
 
 pub(super) fn span(text: &str) -> Result<Span, String> {

@@ -4,6 +4,7 @@ use sluice_common::api::ErrorView;
 use ureq::http::StatusCode;
 
 use crate::context::ContextError;
+use crate::out::Out;
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,17 @@ impl ApiError {
         match self {
             ApiError::Refused { status, .. } => Some(*status),
             ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
+        }
+    }
+}
+
+/// Reports an outage at once and once, if somebody watches; the call is retried.
+pub(crate) fn outage_note(out: Out) -> impl FnMut(&ApiError) {
+    let mut said = false;
+    move |error| {
+        if !said {
+            out.progress(&format!("retrying: {error}"));
+            said = true;
         }
     }
 }

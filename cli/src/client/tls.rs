@@ -115,6 +115,10 @@ pub(crate) fn explained(message: &str, context: &Path) -> Option<String> {
             "its certificate is not valid yet: compare the clocks (`sluice doctor`)",
         ),
         (
+            "alert: CertificateExpired",
+            "your certificate in the context file (`cert`) has expired: have a new one issued with `sluice-coordinator issue-user`",
+        ),
+        (
             "Expired",
             "a certificate has expired: the coordinator's own, or the authority's; compare the clocks (`sluice doctor`)",
         ),
@@ -148,6 +152,10 @@ mod tests {
                 .unwrap()
                 .starts_with("its certificate is not of the authority")
         );
+        let own = told("io: received fatal alert: CertificateExpired").unwrap();
+        assert!(own.starts_with("your certificate"), "{own}");
+        let other = told("io: invalid peer certificate: Expired").unwrap();
+        assert!(other.contains("the coordinator's own"), "{other}");
         assert_eq!(told("connection refused"), None);
     }
 }

@@ -25,14 +25,14 @@ use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
 
 use super::{outage_note, preview, submit};
-use crate::args::{AttachArgs, RunArgs};
+use crate::args::{AttachArgs, SubmitArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
-use crate::request_builder::{self, Defaults};
-use crate::signals;
+use crate::request_builder::Defaults;
+use crate::{signals, step_source};
 
 use run_loop::RunLoop;
 
@@ -53,11 +53,12 @@ enum RunEvent {
     Cancelled(Result<(), ApiError>),
 }
 
-pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failure> {
+pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
-    let mut request = request_builder::from_flags(args.step, args.command, &defaults)?;
+    let dry_run = args.dry_run;
+    let mut request = only(step_source::requests(args, &defaults, out)?)?;
     submit::fill_subject(client, slice::from_mut(&mut request), out)?;
-    if args.dry_run {
+    if dry_run {
         return preview::run(client, &[request], out);
     }
     if input::holds_data() {
@@ -81,6 +82,19 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
         run.on_signal(signal);
     }
     run.drive()
+}
+
+/// Returns the only step of a file.
+fn only(requests: Vec<StepRequest>) -> Result<StepRequest, Failure> {
+    let steps = requests.len();
+    <[StepRequest; 1]>::try_from(requests).map_or_else(
+        |_| {
+            Err(Failure::Usage(format!(
+                "--file: there are {steps} steps in it, and `run` follows one: submit them with `sluice submit`"
+            )))
+        },
+        |[request]| Ok(request),
+    )
 }
 
 pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8, Failure> {

@@ -10,30 +10,20 @@ use sluice_common::state::StepState;
 use super::{outage_note, preview};
 use crate::args::SubmitArgs;
 use crate::client::{Client, RetryLimit};
-use crate::documents;
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::safe;
-use crate::request_builder::{self, Defaults};
-use crate::show;
+use crate::request_builder::Defaults;
+use crate::request_builder::names;
+use crate::{show, step_source};
 
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
-    let mut requests = match &args.file {
-        Some(path) => request_builder::from_yaml(
-            &documents::read_file(path)?,
-            &documents::shown(path),
-            &defaults,
-        )?,
-        None => vec![request_builder::from_flags(
-            args.step,
-            args.command,
-            &defaults,
-        )?],
-    };
+    let dry_run = args.dry_run;
+    let mut requests = step_source::requests(args, &defaults, out)?;
     fill_subject(client, &mut requests, out)?;
-    if args.dry_run {
-        let requests = request_builder::names::without_each_other(requests);
+    if dry_run {
+        let requests = names::without_each_other(requests);
         return preview::run(client, &requests, out);
     }
     match <[StepRequest; 1]>::try_from(requests) {

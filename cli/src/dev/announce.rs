@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::context::{self, ContextError, ContextFile};
+use crate::context::{self, ContextError, ContextFile, NamedContexts};
 use crate::out::Out;
 
 /// The written context files.
@@ -18,7 +18,18 @@ pub(super) struct Announcement {
 impl Announcement {
     /// Writes the context into the user's configuration if there is none, or that of a dead `dev`.
     pub(super) fn make(context: &ContextFile, own: &Path, out: Out) -> Self {
-        Self::make_at(context::default_path(), context, own, out)
+        let Ok(contexts) = NamedContexts::of_user() else {
+            return Self::make_at(None, context, own, out);
+        };
+        let current = contexts.current();
+        if current == context::DEFAULT {
+            return Self::make_at(Some(contexts.path(&current)), context, own, out);
+        }
+        out.warning(&format!(
+            "the context in use is `{current}`: commands reach this cluster with --context {}",
+            own.display()
+        ));
+        Self::make_at(None, context, own, out)
     }
 
     fn make_at(path: Option<PathBuf>, context: &ContextFile, own: &Path, out: Out) -> Self {

@@ -284,7 +284,7 @@ fn page() -> String {
         page.keys(&schema, defs);
     }
     page.text.push_str(
-        "## The context file\n\nHow the command line finds a cluster: `--context FILE`, `SLUICE_CONTEXT` or `~/.config/sluice/context.json`. It is JSON; `sluice login` writes it.\n\n",
+        "## The context file\n\nHow the command line finds a cluster: by the context of `--context` or `SLUICE_CONTEXT`, or the one in use ([cli.md](../cli.md#choose-a-cluster)). It is JSON; `sluice login` writes it.\n\n",
     );
     let context = schema_for!(ContextFile).to_value();
     page.keys(&context, &context["$defs"]);

@@ -11,7 +11,7 @@ use sluice_common::request::{FieldError, StepRequest};
 ///
 /// # Errors
 /// If several steps have a name that is named, with the index of the step that names it.
-pub(super) fn resolve(requests: &mut [StepRequest]) -> Result<(), (usize, FieldError)> {
+pub(crate) fn resolve(requests: &mut [StepRequest]) -> Result<(), (usize, FieldError)> {
     let mut ids: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for request in requests.iter() {
         if let (Some(name), Some(id)) = (&request.name, &request.id) {

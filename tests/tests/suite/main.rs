@@ -59,4 +59,5 @@ mod suspend;
 mod template_programs;
 mod templates;
 mod trace_run;
+mod typed;
 mod units;

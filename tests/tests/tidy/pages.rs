@@ -146,7 +146,7 @@ fn run_by(page: &str, block: &Block) -> Option<String> {
             Some("suite pages/documents.rs".to_owned())
         }
         ["toml"] => Some("suite pages/documents.rs".to_owned()),
-        ["yaml" | "toml" | "json", file] if is_used(file, block) => test_of(page),
+        ["yaml" | "toml" | "json" | "bash", file] if is_used(file, block) => test_of(page),
         [_, "guest:", scenario, _] if is_run_in_the_guest(&block.info) => {
             Some(format!("guest {scenario}"))
         }

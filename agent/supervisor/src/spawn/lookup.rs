@@ -28,6 +28,11 @@ pub(super) enum LookupError {
     NoPath { name: String },
     #[error("command `{name}` does not exist on this host")]
     Missing { name: String },
+    #[error(
+        "command `{name}` does not exist in the working directory `{dir}` on this host: choose the directory that has it \
+         (`workdir`), or give its full path"
+    )]
+    NotInDirectory { name: String, dir: String },
     #[error("command `{name}` cannot be reached: {why}")]
     Unreachable { name: String, why: &'static str },
     #[error("command `{name}` is a directory{at}, not a program")]
@@ -67,11 +72,22 @@ fn at_path(text: &str) -> Result<PathBuf, LookupError> {
         PathLookup::StepProgram => Ok(path),
         PathLookup::Directory => Err(LookupError::Directory { name, at }),
         PathLookup::NotExecutable => Err(LookupError::NotExecutable { name, at }),
-        PathLookup::Nothing(Errno::ENOENT) => Err(LookupError::Missing { name }),
+        PathLookup::Nothing(Errno::ENOENT) => Err(missing(name, &path)),
         PathLookup::Nothing(e) => Err(LookupError::Unreachable {
             name,
             why: e.desc(),
         }),
+    }
+}
+
+/// Says that a path names nothing, with the directory in which a relative one was looked up.
+fn missing(name: String, path: &Path) -> LookupError {
+    match nix::unistd::getcwd() {
+        Ok(dir) if path.is_relative() => LookupError::NotInDirectory {
+            name,
+            dir: shown(&dir.to_string_lossy(), SHOWN_PATH_BYTES),
+        },
+        _ => LookupError::Missing { name },
     }
 }
 
@@ -245,7 +261,13 @@ mod tests {
             text("foo", Some("/x:/y")).starts_with("command `foo` was not found in PATH (/x:/y)")
         );
         assert!(text("foo", None).contains("has no PATH"));
-        assert!(text("/no/such", None).contains("`/no/such` does not exist"));
+        assert!(text("/no/such", None).contains("`/no/such` does not exist on this host"));
+        let here = std::env::current_dir().unwrap();
+        let here = format!(
+            "`./no/such` does not exist in the working directory `{}`",
+            here.display()
+        );
+        assert!(text("./no/such", None).contains(&here));
         assert!(text(&plain, None).contains("is not executable: `chmod +x`"));
         assert!(text("plain", Some(&bin)).contains(&format!("(found at {plain})")));
         assert!(text(&bin, None).contains("is a directory, not a program"));

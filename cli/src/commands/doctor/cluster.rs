@@ -47,7 +47,10 @@ fn no_context(error: &ContextError) -> Check {
             "this user has none, so commands reach no cluster",
             error.to_string(),
         ),
-        ContextError::Unreadable { .. } => Check::fail(
+        ContextError::Unreadable { .. }
+        | ContextError::Unknown { .. }
+        | ContextError::OfDev { .. }
+        | ContextError::Unwritable { .. } => Check::fail(
             "context",
             error.to_string(),
             "name another with --context or SLUICE_CONTEXT, or make it readable",

@@ -59,7 +59,7 @@ pub(super) fn pieces(page: &str) -> Vec<Piece> {
             }),
             ("sh follow", _) => found.push(Piece::Follow(text.clone())),
             ("text", _) => found.push(Piece::Banner(text.clone())),
-            (_, Some(("yaml" | "toml" | "json", name))) => {
+            (_, Some(("yaml" | "toml" | "json" | "bash", name))) => {
                 found.push(Piece::File(name.to_owned(), text.clone()));
             }
             _ => {}

@@ -1,0 +1,480 @@
+//! Commands of other tools with their equivalents: of Slurm, kubectl, Docker, Nomad, HyperQueue, ZenML, gpuctl,
+//! Determined and OSMO. Of several that match, the longest counts.
+
+/// Names of the tools, which users also type before a command.
+pub(super) const TOOLS: [&str; 9] = [
+    "det", "docker", "gpuctl", "hq", "kubectl", "nomad", "osmo", "slurm", "zenml",
+];
+
+const SUBMIT: &[&str] = &[
+    "sluice submit SCRIPT",
+    "sluice submit -f FILE",
+    "sluice submit -- CMD",
+];
+const SUBMIT_FILE: &[&str] = &["sluice submit -f FILE"];
+const RUN: &[&str] = &["sluice run --gpus 2 -- CMD"];
+const STEPS: &[&str] = &["sluice get steps"];
+const STEP: &[&str] = &["sluice describe step STEP"];
+const CANCEL: &[&str] = &["sluice cancel STEP"];
+const SUSPEND: &[&str] = &["sluice suspend STEP"];
+const RESUME: &[&str] = &["sluice resume STEP"];
+const REQUEUE: &[&str] = &["sluice requeue STEP"];
+const LOGS: &[&str] = &["sluice logs -f STEP"];
+const EXEC: &[&str] = &["sluice exec STEP -- CMD"];
+const EXPLAIN: &[&str] = &["sluice explain STEP"];
+const EVENTS: &[&str] = &["sluice get events"];
+const NODES: &[&str] = &["sluice get nodes"];
+const NODE: &[&str] = &["sluice describe node NODE"];
+const USAGE: &[&str] = &["sluice get nodes -o wide"];
+const CORDON: &[&str] = &["sluice cordon NODE"];
+const UNCORDON: &[&str] = &["sluice uncordon NODE"];
+const DRAIN: &[&str] = &["sluice drain NODE"];
+const JOIN: &[&str] = &["sluice token create --pool POOL"];
+const POOLS: &[&str] = &["sluice get pools"];
+const POOL: &[&str] = &["sluice describe pool POOL"];
+const POLICIES: &[&str] = &["sluice get policies"];
+const APPLY: &[&str] = &["sluice apply -f FILE"];
+const CONTEXTS: &[&str] = &["sluice context list"];
+const CONTEXT: &[&str] = &["sluice context show"];
+const USE_CONTEXT: &[&str] = &["sluice context use NAME"];
+const WHOAMI: &[&str] = &["sluice auth whoami"];
+const API_TOKEN: &[&str] = &["sluice api-token create NAME --role submitter"];
+
+/// Beginnings of command lines, each group with its equivalents.
+pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
+    (
+        &[
+            "srun",
+            "salloc",
+            "interact",
+            "cmd run",
+            "command run",
+            "shell start",
+        ],
+        RUN,
+    ),
+    (&["notebook start"], &["sluice run --work notebook -- CMD"]),
+    (
+        &["sbatch", "qsub", "bsub", "create", "start", "job submit"],
+        SUBMIT,
+    ),
+    (
+        &[
+            "create experiment",
+            "experiment create",
+            "e create",
+            "job run",
+            "workflow submit",
+            "pipeline run",
+            "compose up",
+            "up",
+        ],
+        SUBMIT_FILE,
+    ),
+    (
+        &["job plan", "plan", "workflow validate", "job validate"],
+        &["sluice submit -f FILE --dry-run"],
+    ),
+    (
+        &[
+            "squeue",
+            "qstat",
+            "bjobs",
+            "ps",
+            "ls",
+            "list",
+            "queue",
+            "job list",
+            "job status",
+            "task list",
+            "workflow list",
+            "experiment list",
+            "experiment ls",
+            "e list",
+            "pipeline runs list",
+            "pipeline runs",
+            "resource-request list",
+            "container ls",
+        ],
+        STEPS,
+    ),
+    (
+        &["sacct", "history"],
+        &[
+            "sluice get steps --state succeeded,failed",
+            "sluice get events",
+        ],
+    ),
+    (
+        &[
+            "scontrol",
+            "scontrol show",
+            "scontrol show job",
+            "show",
+            "show job",
+            "status",
+            "inspect",
+            "sstat",
+            "job info",
+            "job inspect",
+            "alloc",
+            "alloc status",
+            "task info",
+            "workflow query",
+            "experiment describe",
+            "resource-request describe",
+            "resource-request",
+        ],
+        STEP,
+    ),
+    (
+        &[
+            "scancel",
+            "qdel",
+            "bkill",
+            "kill",
+            "stop",
+            "rm",
+            "remove",
+            "job cancel",
+            "job stop",
+            "task kill",
+            "experiment kill",
+            "experiment cancel",
+            "e kill",
+            "workflow cancel",
+            "scontrol cancel",
+        ],
+        CANCEL,
+    ),
+    (
+        &[
+            "scontrol hold",
+            "scontrol suspend",
+            "hold",
+            "pause",
+            "experiment pause",
+            "e pause",
+        ],
+        SUSPEND,
+    ),
+    (
+        &[
+            "scontrol release",
+            "scontrol resume",
+            "release",
+            "unpause",
+            "experiment activate",
+            "e activate",
+        ],
+        RESUME,
+    ),
+    (
+        &[
+            "scontrol requeue",
+            "restart",
+            "job restart",
+            "alloc stop",
+            "alloc restart",
+            "retry",
+        ],
+        REQUEUE,
+    ),
+    (
+        &[
+            "tail",
+            "output",
+            "alloc logs",
+            "job cat",
+            "task logs",
+            "trial logs",
+            "experiment logs",
+            "workflow logs",
+            "e logs",
+        ],
+        LOGS,
+    ),
+    (&["sattach"], &["sluice attach STEP"]),
+    (&["alloc exec", "workflow exec", "shell open", "ssh"], EXEC),
+    (
+        &["job wait", "experiment wait", "e wait"],
+        &["sluice wait STEP"],
+    ),
+    (&["why", "reason", "sprio", "eval", "eval status"], EXPLAIN),
+    (&["monitor", "journal", "config history"], EVENTS),
+    (&["sinfo"], &["sluice get nodes", "sluice get pools"]),
+    (
+        &[
+            "hosts",
+            "agent list",
+            "agent",
+            "node list",
+            "node status",
+            "worker list",
+            "worker",
+            "resource list",
+            "resource",
+            "node ls",
+        ],
+        NODES,
+    ),
+    (
+        &[
+            "scontrol show node",
+            "worker info",
+            "resource info",
+            "node inspect",
+        ],
+        NODE,
+    ),
+    (&["top", "stats", "slot list", "slot"], USAGE),
+    (&["taint", "node eligibility", "agent disable"], CORDON),
+    (&["slot disable"], &["sluice cordon NODE --gpu 0"]),
+    (
+        &["agent enable", "scontrol resume node", "node uncordon"],
+        UNCORDON,
+    ),
+    (
+        &[
+            "scontrol drain",
+            "node drain",
+            "worker stop",
+            "scontrol update",
+            "node update",
+        ],
+        DRAIN,
+    ),
+    (
+        &[
+            "add node",
+            "node join",
+            "swarm join",
+            "worker start",
+            "join",
+        ],
+        JOIN,
+    ),
+    (
+        &["remove node", "node rm", "node delete", "node purge"],
+        &["sluice delete node NODE"],
+    ),
+    (
+        &[
+            "pool list",
+            "pool",
+            "resource-pool",
+            "resource-pool list",
+            "rp",
+            "rp list",
+            "config list",
+            "config show",
+            "partitions",
+        ],
+        POOLS,
+    ),
+    (
+        &[
+            "scontrol show partition",
+            "resource-pool describe",
+            "sreport",
+            "sshare",
+            "squota",
+            "quota",
+        ],
+        POOL,
+    ),
+    (
+        &[
+            "sacctmgr",
+            "quota list",
+            "quota status",
+            "namespace list",
+            "namespace",
+            "sacctmgr show",
+        ],
+        POLICIES,
+    ),
+    (
+        &[
+            "create -f",
+            "replace",
+            "replace -f",
+            "patch",
+            "edit",
+            "update",
+            "set",
+            "attach-policy",
+            "resource-pool create",
+            "resource-pool update",
+            "resource-pool attach-policy",
+            "config update",
+            "config rollback",
+            "sacctmgr add",
+            "sacctmgr modify",
+            "create pool",
+        ],
+        APPLY,
+    ),
+    (
+        &["detach-policy", "resource-pool detach-policy"],
+        &["sluice delete policy POOL/SUBJECT"],
+    ),
+    (&["resource-pool delete"], &["sluice delete pool POOL"]),
+    (
+        &["config get-contexts", "profile", "profile list"],
+        CONTEXTS,
+    ),
+    (
+        &[
+            "config",
+            "config view",
+            "config current-context",
+            "cluster-info",
+            "info",
+            "server info",
+        ],
+        CONTEXT,
+    ),
+    (
+        &["config use-context", "profile set", "use", "connect"],
+        USE_CONTEXT,
+    ),
+    (&["disconnect"], &["sluice logout"]),
+    (&["whoami", "user whoami", "profile show"], WHOAMI),
+    (&["user login"], &["sluice login ADDRESS"]),
+    (
+        &[
+            "acl token create",
+            "token set",
+            "service-account create",
+            "service-account",
+        ],
+        API_TOKEN,
+    ),
+    (
+        &["acl", "acl policy list", "acl role list"],
+        &["sluice get roles"],
+    ),
+    (&["template list"], &["sluice get templates"]),
+    (
+        &[
+            "server start",
+            "deploy local",
+            "init",
+            "dashboard",
+            "minikube",
+        ],
+        &["sluice dev"],
+    ),
+    (&["sdiag", "check", "diagnose"], &["sluice doctor"]),
+];
+
+/// Equivalents of a thing below `get`, `describe` and `delete`.
+pub(super) struct KindCommands {
+    pub(super) get: &'static str,
+    pub(super) describe: &'static str,
+    pub(super) delete: &'static str,
+}
+
+/// Words of other tools for kinds of things.
+pub(super) const THINGS: [(&[&str], KindCommands); 6] = [
+    (
+        &["label", "labels"],
+        KindCommands {
+            get: "sluice get nodes --show-labels",
+            describe: "sluice describe node NODE",
+            delete: "sluice label node NODE KEY-",
+        },
+    ),
+    (
+        &[
+            "job",
+            "jobs",
+            "task",
+            "tasks",
+            "pod",
+            "pods",
+            "run",
+            "runs",
+            "container",
+            "containers",
+            "alloc",
+            "allocs",
+            "experiment",
+            "experiments",
+            "workflow",
+            "workflows",
+        ],
+        KindCommands {
+            get: "sluice get steps",
+            describe: "sluice describe step STEP",
+            delete: "sluice cancel STEP",
+        },
+    ),
+    (
+        &[
+            "agent",
+            "agents",
+            "host",
+            "hosts",
+            "machine",
+            "machines",
+            "client",
+            "clients",
+            "worker",
+            "workers",
+            "resource",
+            "resources",
+        ],
+        KindCommands {
+            get: "sluice get nodes",
+            describe: "sluice describe node NODE",
+            delete: "sluice delete node NODE",
+        },
+    ),
+    (
+        &["gpu", "gpus", "slot", "slots", "device", "devices"],
+        KindCommands {
+            get: "sluice get nodes -o wide",
+            describe: "sluice describe node NODE",
+            delete: "sluice cordon NODE --gpu 0",
+        },
+    ),
+    (
+        &[
+            "partition",
+            "partitions",
+            "queue",
+            "queues",
+            "nodepool",
+            "resource-pool",
+            "resource-pools",
+            "rp",
+        ],
+        KindCommands {
+            get: "sluice get pools",
+            describe: "sluice describe pool POOL",
+            delete: "sluice delete pool POOL",
+        },
+    ),
+    (
+        &[
+            "quota",
+            "quotas",
+            "qos",
+            "association",
+            "account",
+            "accounts",
+            "namespace",
+            "namespaces",
+            "ns",
+            "project",
+            "projects",
+        ],
+        KindCommands {
+            get: "sluice get policies",
+            describe: "sluice describe pool POOL",
+            delete: "sluice delete policy POOL/SUBJECT",
+        },
+    ),
+];
