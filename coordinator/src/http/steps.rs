@@ -1,7 +1,10 @@
 //! Reads of one step, and waiting for, cancelling, suspending, resuming, requeueing and moving it. `steps/list.rs` has the
 //! lists.
 
+mod fields;
+mod filter;
 mod list;
+mod order;
 
 use axum::Json;
 use axum::extract::{Request, State};

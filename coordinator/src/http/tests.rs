@@ -7,6 +7,7 @@ mod connections;
 mod explain;
 mod follow;
 mod join_tokens;
+mod lists;
 mod logs;
 mod long_calls;
 mod platforms;
