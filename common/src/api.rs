@@ -70,7 +70,7 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use steps::StepFilter;
+pub use steps::{StepFilter, StepOutcomeView, StepsActionRequest, StepsActionView};
 pub use template::{EffectiveSpecView, TemplateView};
 pub use topology::{DomainView, TopologyView};
 pub use validation::ValidationView;

@@ -10,6 +10,7 @@ mod join_tokens;
 mod lists;
 mod logs;
 mod long_calls;
+mod many;
 mod platforms;
 mod pools;
 mod preview;
