@@ -84,7 +84,7 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
 }
 
 pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8, Failure> {
-    let call = || client.step(&args.step);
+    let call = || client.step_called(&args.step);
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
     let id = safe(&step.id);
     if step.state.is_terminal() {
