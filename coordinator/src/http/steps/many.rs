@@ -40,7 +40,7 @@ const CALL_TIME: Duration = Duration::from_secs(10);
 /// Most steps in an answer, and most failed ones beyond these.
 const MAX_SHOWN: usize = 1000;
 
-type ManyAnswer = Result<Json<StepsActionView>, ApiError>;
+type StepsAnswer = Result<Json<StepsActionView>, ApiError>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -61,7 +61,7 @@ pub(in super::super) async fn cancel_many(
     caller: Caller,
     Params(params): Params<CancelStepsParams>,
     request: Request,
-) -> ManyAnswer {
+) -> StepsAnswer {
     let grace = grace(params.grace_period.as_deref())?;
     let action = StepsAction::Cancel { grace };
     act(api, caller, action, params.dry_run, request).await
@@ -73,7 +73,7 @@ pub(in super::super) async fn suspend_many(
     caller: Caller,
     Params(params): Params<StepsActionParams>,
     request: Request,
-) -> ManyAnswer {
+) -> StepsAnswer {
     let action = StepsAction::Other(StepAction::Suspend);
     act(api, caller, action, params.dry_run, request).await
 }
@@ -84,7 +84,7 @@ pub(in super::super) async fn resume_many(
     caller: Caller,
     Params(params): Params<StepsActionParams>,
     request: Request,
-) -> ManyAnswer {
+) -> StepsAnswer {
     let action = StepsAction::Other(StepAction::Resume);
     act(api, caller, action, params.dry_run, request).await
 }
@@ -95,7 +95,7 @@ pub(in super::super) async fn requeue_many(
     caller: Caller,
     Params(params): Params<StepsActionParams>,
     request: Request,
-) -> ManyAnswer {
+) -> StepsAnswer {
     let action = StepsAction::Other(StepAction::Requeue);
     act(api, caller, action, params.dry_run, request).await
 }
@@ -209,7 +209,7 @@ async fn act(
     action: StepsAction,
     dry_run: Option<String>,
     request: Request,
-) -> ManyAnswer {
+) -> StepsAnswer {
     let dry_run = params::flag("dry_run", dry_run.as_deref())?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let StepsActionRequest {
