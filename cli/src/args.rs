@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use sluice_common::state::StepState;
 
 use crate::failure::{FAILED, RUN_FAILED};
-pub(crate) use crate::format::Format;
+pub(crate) use crate::format::{Format, ListFormat, OutputFormat};
 
 mod access;
 mod admin;
@@ -26,6 +26,7 @@ mod moment;
 mod recovery;
 mod replay;
 mod script;
+mod selection;
 mod simulate;
 mod step;
 mod submit;
@@ -46,7 +47,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, ExecArgs};
-pub(crate) use get::GetArgs;
+pub(crate) use get::{GetArgs, GetSince};
 pub(crate) use hint::hint;
 pub(crate) use kind::GetKind;
 pub(crate) use logs::LogsArgs;
@@ -54,6 +55,7 @@ pub(crate) use machine::{DetectArgs, DoctorArgs};
 pub(crate) use moment::parse_moment;
 pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
 pub(crate) use replay::ReplayArgs;
+pub(crate) use selection::{ChangeFlags, StepSelector};
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::{StepFlags, VariableRequest};
 pub(crate) use submit::SubmitArgs;
@@ -74,8 +76,8 @@ pub(crate) struct Args {
     pub(crate) context: Option<PathBuf>,
 
     /// Output format of results.
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
-    pub(crate) output: Format,
+    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Table, value_name = "FORMAT")]
+    pub(crate) output: OutputFormat,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -110,7 +112,7 @@ pub(crate) enum Command {
     /// Run a program in a running step: as its user, within its limits, with its environment and GPUs.
     #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
-    /// Cancel steps. A step that has ended already is left as it is.
+    /// Cancel steps by id, name, pattern or filters. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
     /// Freeze running steps, or hold queued ones, until they are resumed.
@@ -259,16 +261,17 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// Id of the step.
+    /// Id of the step, or its name if no other live step has it.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// Ids of the steps.
-    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
-    pub(crate) steps: Vec<String>,
+    #[command(flatten)]
+    pub(crate) selection: StepSelector,
+    #[command(flatten)]
+    pub(crate) flags: ChangeFlags,
     /// Kill the steps after this time, if that is sooner than their own grace period; applies also to steps that are
     /// stopping already.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -277,19 +280,19 @@ pub(crate) struct CancelArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StepActionArgs {
-    /// Ids of the steps.
-    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
-    pub(crate) steps: Vec<String>,
+    #[command(flatten)]
+    pub(crate) selection: StepSelector,
+    #[command(flatten)]
+    pub(crate) flags: ChangeFlags,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
-    /// Ids of the steps.
-    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
-    pub(crate) steps: Vec<String>,
+    #[command(flatten)]
+    pub(crate) selection: StepSelector,
     /// Wait until they are in this state; without it, until they have ended in any way.
-    #[arg(long = "for", value_name = "STATE", value_parser = state_parser())]
-    pub(crate) state: Option<StepState>,
+    #[arg(long = "for", value_name = "UNTIL", value_parser = state_parser())]
+    pub(crate) until: Option<StepState>,
     /// Give up, with exit code 75, after this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,

@@ -6,13 +6,14 @@ mod admin;
 mod error;
 mod event_stream;
 mod exec;
-mod filter;
 mod ping;
 mod platform;
 mod recovery;
 mod retry;
 mod sse;
 mod step_action;
+mod step_name;
+mod steps;
 mod templates;
 mod terms;
 mod tls;
@@ -44,7 +45,6 @@ pub(crate) use event_stream::{EventFilter, EventStream, Since};
 pub(crate) use exec::{ExecConnection, ExecSocket};
 #[cfg(test)]
 pub(crate) use exec::{length_of, read_head, status_of};
-pub(crate) use filter::StepFilter;
 pub(crate) use ping::PingResult;
 pub(crate) use retry::{Backoff, RetryLimit};
 pub(crate) use sse::SseReader;
@@ -63,7 +63,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Header with the offset of the answer's first byte in an output.
 const OFFSET_HEADER: &str = "sluice-log-offset";
 /// Items requested per page of a list.
-const PAGE_ITEMS: &str = "500";
+const PAGE_ITEMS: usize = 500;
 /// Most bytes of one answer.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
 
@@ -199,11 +199,6 @@ impl Client {
         self.get(&path, &Query::new())
     }
 
-    /// Calls `GET /v1/steps` for every page.
-    pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
-        self.all_pages("/v1/steps", filter.query())
-    }
-
     /// Calls for one page of a list and returns the ids or names in it.
     pub(crate) fn names(&self, path: &str, limit: usize) -> Result<Vec<String>, ApiError> {
         let page: Page<serde_json::Value> = self.get(path, &vec![("limit", limit.to_string())])?;
@@ -212,12 +207,6 @@ impl Client {
             name.and_then(|name| name.as_str().map(str::to_owned))
         };
         Ok(page.items.iter().filter_map(name).collect())
-    }
-
-    /// Calls `GET /v1/steps` for one page of at most `limit` steps.
-    pub(crate) fn first_steps(&self, limit: usize) -> Result<Vec<StepView>, ApiError> {
-        let page: Page<StepView> = self.get("/v1/steps", &vec![("limit", limit.to_string())])?;
-        Ok(page.items)
     }
 
     /// Calls `GET /v1/steps/{id}:wait`: returns the step when it is in `state` (or has ended, if `None`), can never be,
@@ -299,21 +288,39 @@ impl Client {
         path: &str,
         query: Query<'_>,
     ) -> Result<Vec<T>, ApiError> {
-        let mut items = Vec::new();
-        let mut cursor: Option<String> = None;
+        Ok(self.pages(path, query, None)?.items)
+    }
+
+    /// Reads pages until there are `limit` items, or all, and joins them.
+    fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: Query<'_>,
+        limit: Option<usize>,
+    ) -> Result<Page<T>, ApiError> {
         let mut note = self.out.map(outage_note);
+        let mut all = Page::of(Vec::new(), None);
         loop {
+            let left = limit.map_or(PAGE_ITEMS, |limit| limit.saturating_sub(all.items.len()));
+            if left == 0 {
+                return Ok(all);
+            }
             let mut query = query.clone();
-            query.push(("limit", PAGE_ITEMS.to_owned()));
-            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            query.push(("limit", left.min(PAGE_ITEMS).to_string()));
+            query.extend(all.next_cursor.take().map(|cursor| ("cursor", cursor)));
             let tell = |error: &ApiError| note.iter_mut().for_each(|note| note(error));
             let page: Page<T> =
                 self.keep_trying(RetryLimit::READ, tell, || self.get(path, &query))?;
             let empty = page.items.is_empty();
-            items.extend(page.items);
+            all.items.extend(page.items);
+            all.left_out = all
+                .left_out
+                .into_iter()
+                .chain(page.left_out)
+                .reduce(|a, b| a + b);
             match page.next_cursor {
-                Some(next) if !empty => cursor = Some(next),
-                _ => return Ok(items),
+                Some(next) if !empty => all.next_cursor = Some(next),
+                _ => return Ok(all),
             }
         }
     }

@@ -3,6 +3,8 @@
 pub(crate) mod access;
 pub(crate) mod apply;
 pub(crate) mod bench;
+pub(crate) mod change_many;
+mod changes;
 pub(crate) mod context;
 pub(crate) mod cordon;
 pub(crate) mod delete;
@@ -23,6 +25,7 @@ pub(crate) mod preview;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod selection;
 pub(crate) mod step_action;
 pub(crate) mod submit;
 pub(crate) mod token;

@@ -30,7 +30,7 @@ mod step_source;
 
 use std::process::ExitCode;
 
-use crate::args::{Args, Command, Format, GUIDE, MoveKind};
+use crate::args::{Args, Command, Format, GUIDE, MoveKind, OutputFormat, StepSelector};
 use crate::client::{Client, StepAction};
 use crate::failure::{Failure, USAGE};
 use crate::out::Out;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(mut error) => return ExitCode::from(misread(&mut error)),
     };
-    let out = Out::detect(args.output);
+    let out = Out::detect(args.output.format()).with_list_format(args.output.list_format());
     let own_failure = args.command.own_failure_code();
     let code = match dispatch(args, out) {
         Ok(code) => code,
@@ -84,15 +84,22 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     if let Some(command) = args
         .command
         .formatless()
-        .filter(|_| args.output != Format::Table)
+        .filter(|_| args.output != OutputFormat::Table)
     {
         return Err(Failure::Usage(format!(
             "--output is for commands that print what they found: leave it out of `sluice {command}`"
         )));
     }
+    if out.list_format().is_some() && !matches!(args.command, Command::Get(_)) {
+        return Err(Failure::Usage(
+            "--output: csv and jsonl are for the lists of `sluice get`: choose json".to_owned(),
+        ));
+    }
     let chosen = args.context.as_deref();
     let client = || Ok::<_, Failure>(Client::new(context::load(chosen)?)?.telling(out));
-    let steer = |verb, steps: &[String]| commands::step_action::run(&client()?, verb, steps, out);
+    let steer = |verb, selection: &StepSelector, flags| {
+        commands::step_action::run(&client()?, verb, selection, flags, out)
+    };
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
@@ -103,10 +110,13 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
-        Command::Cancel(args) => steer(StepAction::Cancel { grace: args.grace }, &args.steps),
-        Command::Suspend(args) => steer(StepAction::Suspend, &args.steps),
-        Command::Resume(args) => steer(StepAction::Resume, &args.steps),
-        Command::Requeue(args) => steer(StepAction::Requeue, &args.steps),
+        Command::Cancel(args) => {
+            let cancel = StepAction::Cancel { grace: args.grace };
+            steer(cancel, &args.selection, args.flags)
+        }
+        Command::Suspend(args) => steer(StepAction::Suspend, &args.selection, args.flags),
+        Command::Resume(args) => steer(StepAction::Resume, &args.selection, args.flags),
+        Command::Requeue(args) => steer(StepAction::Requeue, &args.selection, args.flags),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
         Command::Move(args) => match args.kind {
@@ -132,6 +142,6 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Replay(args) => commands::replay::run(&args, out),
         Command::Bench(args) => commands::bench::run(&client()?, &args, out),
         Command::Simulate(args) => simulate::run(&args, out),
-        Command::Wait(args) => commands::wait::run(&client()?, args, out),
+        Command::Wait(args) => commands::wait::run(&client()?, &args, out),
     }
 }

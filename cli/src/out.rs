@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::args::Format;
+use crate::args::{Format, ListFormat};
 use crate::failure::Failure;
 use crate::render::safe;
 pub(crate) use sanitized_writer::SanitizedWriter;
@@ -26,6 +26,10 @@ pub(crate) struct Out {
     width: Option<usize>,
     /// Whether tables have a column of labels.
     labels: bool,
+    /// Whether stderr is a terminal on which a line can be rewritten.
+    redraws: bool,
+    /// A format that only lists have, instead of `format`.
+    list_format: Option<ListFormat>,
 }
 
 /// Meaning of a colour.
@@ -71,6 +75,8 @@ impl Out {
                 .map(|(width, _)| usize::from(width.0))
                 .filter(|width| *width > 0),
             labels: false,
+            redraws: stderr_terminal && !dumb,
+            list_format: None,
         }
     }
 
@@ -84,6 +90,8 @@ impl Out {
             color_err: false,
             width: None,
             labels: false,
+            redraws: false,
+            list_format: None,
         }
     }
 
@@ -114,6 +122,19 @@ impl Out {
     /// Returns the requested format.
     pub(crate) fn format(self) -> Format {
         self.format
+    }
+
+    /// Sets a format that only lists have.
+    pub(crate) fn with_list_format(self, list_format: Option<ListFormat>) -> Self {
+        Self {
+            list_format,
+            ..self
+        }
+    }
+
+    /// Returns the requested format that only lists have, if there is one.
+    pub(crate) fn list_format(self) -> Option<ListFormat> {
+        self.list_format
     }
 
     /// Adds a column of labels to tables.
@@ -165,6 +186,20 @@ impl Out {
     pub(crate) fn progress(self, text: &str) {
         if self.stderr_terminal {
             self.stderr_line(&self.paint_err(Tone::Faint, harmless(text)));
+        }
+    }
+
+    /// Prints a question, without a line end.
+    pub(crate) fn ask(self, text: &str) {
+        let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
+    }
+
+    /// Shows one line of progress in place of the one before; an empty text removes it. Only for somebody who watches a
+    /// terminal that can do that.
+    pub(crate) fn progress_line(self, text: &str) {
+        if self.redraws {
+            let line = format!("\r\u{1b}[K{}", self.paint_err(Tone::Faint, harmless(text)));
+            let _ = io::stderr().lock().write_all(line.as_bytes());
         }
     }
 

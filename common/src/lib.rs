@@ -53,6 +53,7 @@ pub mod request;
 pub mod selector;
 pub mod state;
 pub mod step;
+pub mod step_names;
 pub mod submitter;
 pub mod supervision;
 pub mod supervisor_config;

@@ -90,6 +90,10 @@ fn steps_routes() -> Router<Api> {
     Router::new()
         .route("/v1/steps", get(steps::list).post(submit::one))
         .route("/v1/steps:batch", post(submit::batch))
+        .route("/v1/steps:cancel", post(steps::cancel_many))
+        .route("/v1/steps:suspend", post(steps::suspend_many))
+        .route("/v1/steps:resume", post(steps::resume_many))
+        .route("/v1/steps:requeue", post(steps::requeue_many))
         .route(
             "/v1/steps/{step}",
             get(steps::get).post(steps::act).fallback(steps::no_method),

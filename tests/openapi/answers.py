@@ -185,7 +185,13 @@ def steer(judge):
     assert judge.call(200, "post", "/v1/steps/{step}:suspend", step="napper")["held"]
     assert not judge.call(200, "post", "/v1/steps/{step}:resume", step="napper")["held"]
     judge.call(200, "post", "/v1/steps/{step}:requeue", step="napper")
-    judge.call(200, "post", "/v1/steps/{step}:cancel", step="napper")
+    napping = {"filter": {"name": "nap*", "state": "queued,allocated,starting,running,stopping"}}
+    for verb in ["suspend", "resume", "requeue"]:
+        answer = judge.call(200, "post", f"/v1/steps:{verb}", "?dry_run=true", body=napping)
+        assert answer["failed"] == 0, answer
+    answer = judge.call(200, "post", "/v1/steps:cancel", "?grace_period=0s", body=napping)
+    assert [step["id"] for step in answer["steps"]] == ["napper"], answer
+    judge.call(200, "get", "/v1/steps", "?since=1h&sort=-ended&limit=2")
 
 
 def exec_beside(judge):

@@ -46,13 +46,14 @@ A rejected step exits with 1 and its reason on stderr; it is stored all the same
 
 pub(super) const GET: &str = "\
 Examples:
-  sluice get steps                          all that are remembered, the newest last
-  sluice get steps --state queued,running --pool default
+  sluice get steps                          those that are live or ended within the last hour
+  sluice get steps --all --state failed     all that are remembered
+  sluice get steps 'train-*' --since 2h --sort -ended
+  sluice get steps --columns ID,STATE,WHY:.reason.code --no-headers
   sluice get nodes -l zone=a,gpu -o wide
   sluice get steps --show-labels
   sluice get steps -w                       the list, then each row as it changes
   sluice get pool default -o yaml
-  sluice cancel $(sluice get steps --state queued -o name)
 
 A kind is taken in singular, plural and short: step, steps, st; no, po, pl (policies), pf
 (platforms), ev. With -o json a list is {\"items\": [...]} and one by name is itself; with -w each
@@ -158,12 +159,17 @@ pub(super) const CANCEL: &str = "\
 Examples:
   sluice cancel k3v9
   sluice cancel --grace 0s k3v9
-  sluice cancel $(sluice get steps --name eval -o name)";
+  sluice cancel 'train-*' --dry-run            which steps it would cancel
+  sluice cancel -l team=vision --state queued
+  sluice cancel --mine --yes
+
+Patterns and filters select among the steps that have not ended. On a terminal it asks before it
+cancels more than one; without a terminal it needs --yes.";
 
 pub(super) const SUSPEND: &str = "\
 Examples:
   sluice suspend k3v9
-  sluice suspend $(sluice get steps --name eval -o name)
+  sluice suspend 'eval-*' --yes
 
 A suspended step keeps its memory and gives back everything else. It stays suspended until `sluice
 resume`, or until the `--suspend-timeout` that it was submitted with has passed. A step that cannot
@@ -172,7 +178,7 @@ be suspended is stopped and queued again.";
 pub(super) const RESUME: &str = "\
 Examples:
   sluice resume k3v9
-  sluice resume $(sluice get steps --state suspended -o name)
+  sluice resume --all --pool training --dry-run
 
 It continues when its own host and GPUs have room for it again.";
 
@@ -180,6 +186,7 @@ pub(super) const REQUEUE: &str = "\
 Examples:
   sluice requeue k3v9
   sluice requeue $(sluice get steps --node gpu-1 -o name)
+  sluice requeue --pool training --subject dev --yes
 
 No retry is used up. A queued step is left as it is; a step that somebody suspended may be scheduled
 again.";
@@ -188,6 +195,10 @@ pub(super) const WAIT: &str = "\
 Examples:
   sluice wait k3v9 --timeout 1h
   sluice wait k3v9 x7p2 --for running
+  sluice wait 'train-*' --timeout 8h
+
+Patterns and filters select the steps that have not ended when the wait begins. On a terminal it
+shows how many have ended.
 
 Exits with 75 when the time is over, and with 1 at once when another end makes the state
 impossible.";

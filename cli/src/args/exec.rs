@@ -4,7 +4,7 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
-    /// Id of the step.
+    /// Id of the step, or its name if no other live step has it.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Lines of earlier output to show.
@@ -14,7 +14,7 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Id of the step.
+    /// Id of the step, or its name if no other live step has it.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Rank of the part of a gang, starting at 0.

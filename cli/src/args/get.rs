@@ -1,7 +1,12 @@
 //! Arguments of `sluice get`. The command checks which filters a kind has.
 
+use std::str::FromStr;
+
+use jiff::Timestamp;
 use sluice_common::selector::Selector;
 use sluice_common::step::WorkKind;
+use sluice_common::step_names::StepNames;
+use sluice_common::time::Span;
 
 use super::kind::GetKind;
 use super::step;
@@ -13,7 +18,7 @@ pub(crate) struct GetArgs {
     /// Kind of the things to list.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: GetKind,
-    /// Names; all of the kind if absent.
+    /// Names, or patterns of names of steps such as `train-*`; all of the kind if absent.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Only steps, nodes, policies or platforms of this pool.
@@ -36,9 +41,9 @@ pub(crate) struct GetArgs {
     /// Only events of this step.
     #[arg(long, value_name = "STEP", value_parser = step_id, help_heading = "Filters")]
     pub(crate) step: Option<String>,
-    /// Only steps with this name.
+    /// Only steps with one of these names, or patterns of them such as `train-*`, separated by commas.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
-    pub(crate) name: Option<String>,
+    pub(crate) name: Option<StepNames>,
     /// Only steps of this kind of work.
     #[arg(long, value_name = "WORK", value_parser = step::words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Filters")]
     pub(crate) work: Option<WorkKind>,
@@ -47,16 +52,93 @@ pub(crate) struct GetArgs {
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
 
-    /// Only the last N steps or events.
+    /// Only the last N steps or events; with --sort, the first N.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,
-    /// Only events after this number; with `now` and --watch, only future ones.
-    #[arg(long, value_name = "SEQ", help_heading = "Filters")]
-    pub(crate) since: Option<Since>,
+    /// All steps that the cluster remembers, also those that ended more than an hour ago.
+    #[arg(long, conflicts_with = "since", help_heading = "Filters")]
+    pub(crate) all: bool,
+    /// Steps that had not ended at this time: a duration before now such as 2h, or a time such as
+    /// 2026-01-31T08:00:00Z. For events, their number: only later ones; with `now` and --watch, only future ones.
+    #[arg(long, value_name = "TIME|SEQ", help_heading = "Filters")]
+    pub(crate) since: Option<GetSince>,
+    /// Only steps that were submitted by this time, written as for --since.
+    #[arg(long, value_name = "TIME", value_parser = moment, help_heading = "Filters")]
+    pub(crate) until: Option<String>,
+    /// Sort steps by submitted, started, ended, name, state, subject, pool or priority; with `-` before it, in reverse.
+    #[arg(long, value_name = "KEY", value_parser = sort_key, allow_hyphen_values = true)]
+    pub(crate) sort: Option<String>,
+    /// Show these columns, separated by commas: titles of the table, or fields of the JSON such as .reason.code or
+    /// WHY:.reason.code.
+    #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
+    /// Leave out the line of titles.
+    #[arg(long)]
+    pub(crate) no_headers: bool,
     /// Show the labels of nodes or steps in a column of their own.
     #[arg(long)]
     pub(crate) show_labels: bool,
     /// Follow changes until Ctrl-C.
     #[arg(short, long)]
     pub(crate) watch: bool,
+}
+
+/// Begin of a list: a position of events, or a time for steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GetSince {
+    Event(Since),
+    /// A time, in the form that the API takes.
+    Time(String),
+}
+
+impl FromStr for GetSince {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(time) = moment(text) {
+            return Ok(GetSince::Time(time));
+        }
+        text.parse().map(GetSince::Event).map_err(|_| {
+            format!(
+                "{}; for events write the number of one, or `now`",
+                not_a_time()
+            )
+        })
+    }
+}
+
+fn not_a_time() -> &'static str {
+    "write a duration such as `2h`, or a time such as `2026-01-31T08:00:00Z`"
+}
+
+/// Checks a point in time, as the API takes it.
+fn moment(text: &str) -> Result<String, String> {
+    let is_known = text.parse::<Span>().is_ok() || text.parse::<Timestamp>().is_ok();
+    match is_known {
+        true => Ok(text.to_owned()),
+        false => Err(not_a_time().to_owned()),
+    }
+}
+
+/// Keys by which the API sorts steps.
+const SORT_KEYS: [&str; 8] = [
+    "submitted",
+    "started",
+    "ended",
+    "name",
+    "state",
+    "subject",
+    "pool",
+    "priority",
+];
+
+fn sort_key(text: &str) -> Result<String, String> {
+    let word = text.strip_prefix('-').unwrap_or(text);
+    match SORT_KEYS.contains(&word) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "write one of {}, with `-` before it for the reverse",
+            SORT_KEYS.join(", ")
+        )),
+    }
 }

@@ -4,7 +4,7 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// Id of the step.
+    /// Id of the step, or its name if no other live step has it.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Follow the output until the step has ended.

@@ -32,6 +32,15 @@ pub(crate) enum ApiError {
     /// The cluster is gone for good.
     #[error(transparent)]
     Gone(Box<ContextError>),
+    /// Several steps have the name.
+    #[error("several {which} are called `{name}`: {ids}; write the id of one")]
+    Ambiguous {
+        name: String,
+        /// Whether they are live or have ended.
+        which: &'static str,
+        /// The first of them.
+        ids: String,
+    },
 }
 
 fn refusal(status: u16, error: &ErrorView) -> String {
@@ -50,7 +59,7 @@ impl ApiError {
         match self {
             ApiError::Unreachable { .. } => true,
             ApiError::Refused { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
-            ApiError::Garbled { .. } | ApiError::Gone(_) => false,
+            ApiError::Garbled { .. } | ApiError::Gone(_) | ApiError::Ambiguous { .. } => false,
         }
     }
 
@@ -58,7 +67,10 @@ impl ApiError {
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             ApiError::Refused { error, .. } => Some(&error.code),
-            ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
+            ApiError::Unreachable { .. }
+            | ApiError::Garbled { .. }
+            | ApiError::Gone(_)
+            | ApiError::Ambiguous { .. } => None,
         }
     }
 
@@ -66,7 +78,10 @@ impl ApiError {
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             ApiError::Refused { status, .. } => Some(*status),
-            ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
+            ApiError::Unreachable { .. }
+            | ApiError::Garbled { .. }
+            | ApiError::Gone(_)
+            | ApiError::Ambiguous { .. } => None,
         }
     }
 }

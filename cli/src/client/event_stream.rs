@@ -129,7 +129,7 @@ impl Client {
         filter: EventFilter<'_>,
     ) -> Result<Page<T>, ApiError> {
         let mut query = events_query(since, filter);
-        query.push(("limit", PAGE_ITEMS.to_owned()));
+        query.push(("limit", PAGE_ITEMS.to_string()));
         self.get("/v1/events", &query)
     }
 

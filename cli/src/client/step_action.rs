@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use sluice_common::api::{MoveStepRequest, MovedStepView, PreviewView, StepView};
+use sluice_common::api::{
+    MoveStepRequest, MovedStepView, PreviewView, StepView, StepsActionRequest, StepsActionView,
+};
 
-use super::{ApiError, Client, segment};
+use super::{ApiError, Client, Query, segment};
 
 /// An action on a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,22 +24,49 @@ pub(crate) enum StepAction {
     },
 }
 
+impl StepAction {
+    /// Returns the verb of its calls.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            StepAction::Suspend => "suspend",
+            StepAction::Resume => "resume",
+            StepAction::Requeue => "requeue",
+            StepAction::Cancel { .. } => "cancel",
+        }
+    }
+
+    fn query(self) -> Query<'static> {
+        match self {
+            StepAction::Cancel { grace: Some(grace) } => {
+                vec![("grace_period", format!("{}ms", grace.as_millis()))]
+            }
+            StepAction::Suspend
+            | StepAction::Resume
+            | StepAction::Requeue
+            | StepAction::Cancel { grace: None } => Query::new(),
+        }
+    }
+}
+
 impl Client {
     /// Calls `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` or `:cancel`.
-    pub(crate) fn act_on_step(&self, id: &str, verb: StepAction) -> Result<StepView, ApiError> {
-        let verb = match verb {
-            StepAction::Suspend => "suspend".to_owned(),
-            StepAction::Resume => "resume".to_owned(),
-            StepAction::Requeue => "requeue".to_owned(),
-            StepAction::Cancel { grace: None } => "cancel".to_owned(),
-            StepAction::Cancel { grace: Some(grace) } => {
-                format!("cancel?grace_period={}ms", grace.as_millis())
-            }
-        };
-        self.post(
-            &format!("/v1/steps/{}:{verb}", segment(id)),
-            &serde_json::json!({}),
-        )
+    pub(crate) fn act_on_step(&self, id: &str, action: StepAction) -> Result<StepView, ApiError> {
+        let path = format!("/v1/steps/{}:{}", segment(id), action.verb());
+        self.post_with(&path, &action.query(), &serde_json::json!({}))
+    }
+
+    /// Calls `POST /v1/steps:suspend`, `:resume`, `:requeue` or `:cancel`.
+    pub(crate) fn act_on_steps(
+        &self,
+        action: StepAction,
+        dry_run: bool,
+        request: &StepsActionRequest,
+    ) -> Result<StepsActionView, ApiError> {
+        let mut query = action.query();
+        if dry_run {
+            query.push(("dry_run", "true".to_owned()));
+        }
+        self.post_with(&format!("/v1/steps:{}", action.verb()), &query, request)
     }
 
     /// Calls `POST /v1/steps/{id}:move`.

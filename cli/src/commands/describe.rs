@@ -1,19 +1,22 @@
 //! `sluice describe`: all details of one thing.
 
 use jiff::Timestamp;
-use sluice_common::api::{NodeView, PoolView, RoleView, StepView, TemplateView, ValidationView};
+use sluice_common::api::{
+    NodeView, PoolView, RoleView, StepFilter, StepView, TemplateView, ValidationView,
+};
+use sluice_common::state::StepState;
 
 use super::get::{Gettable, explained};
 use super::outage_note;
 use crate::args::{DescribeArgs, DescribeKind, Format};
-use crate::client::{Client, RetryLimit, StepFilter};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::safe;
 use crate::{render, show};
 
-/// Queued steps shown in the description of a pool.
-const SHOWN_IN_QUEUE: usize = 20;
+/// Running and queued steps shown in the description of a pool, of each.
+const SHOWN_STEPS: usize = 20;
 
 pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, Failure> {
     let now = Timestamp::now();
@@ -62,12 +65,17 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             let policies = if_text(out, || {
                 Ok(client.keep_trying(RetryLimit::READ, outage_note(out), policies)?)
             })?;
-            let queue = || client.queue(&pool.name, SHOWN_IN_QUEUE);
+            let queue = || client.queue(&pool.name, SHOWN_STEPS);
             let queue = if_text(out, || {
                 Ok(client.keep_trying(RetryLimit::READ, outage_note(out), queue)?)
             })?;
+            let running = || running_in(client, &pool);
+            let running = if_text(out, || {
+                Ok(client.keep_trying(RetryLimit::READ, outage_note(out), running)?)
+            })?;
             show::one(&pool, out, |pool| {
-                render::pool::describe(pool, &nodes, &policies, &queue, now, out)
+                let steps = (&running[..], &queue[..]);
+                render::pool::describe(pool, &nodes, &policies, steps, now, out)
             })?;
             Ok(0)
         }
@@ -75,6 +83,19 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             show::<ValidationView>(client, name, out, render::validation::describe)
         }
     }
+}
+
+/// Returns the first steps that hold resources of a pool, or are being stopped there.
+fn running_in(client: &Client, pool: &PoolView) -> Result<Vec<StepView>, ApiError> {
+    let states = StepState::ALL.into_iter();
+    let states = states.filter(|state| !state.is_terminal() && *state != StepState::Queued);
+    let states: Vec<&str> = states.map(StepState::as_str).collect();
+    let filter = StepFilter {
+        pool: Some(pool.name.clone()),
+        state: Some(states.join(",")),
+        ..StepFilter::default()
+    };
+    client.first_steps(&filter, SHOWN_STEPS)
 }
 
 /// Splits a platform's name into pool and platform.

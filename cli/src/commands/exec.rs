@@ -14,7 +14,8 @@ use crate::out::{Out, Sink};
 use crate::render;
 
 pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Failure> {
-    let ExecConnection { mut stream, first } = client.exec(&args.step, args.rank, &args.command)?;
+    let call = |id: &str| client.exec(id, args.rank, &args.command);
+    let ExecConnection { mut stream, first } = client.for_step(&args.step, call)?;
     let lost = |error: io::Error| Failure::from(client.lost(&error));
     let to_program = stream.try_clone().map_err(lost)?;
     thread::spawn(move || feed(to_program));

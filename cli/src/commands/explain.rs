@@ -13,7 +13,7 @@ use crate::render::{self, safe};
 use crate::show;
 
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
-    let read = || client.explain(&args.step);
+    let read = || client.for_step(&args.step, |id| client.explain(id));
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
     let view = found.map_err(|error| match error.status() {
         Some(404) => Failure::Failed(explained::<StepView>(client, &args.step, &error)),

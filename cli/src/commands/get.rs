@@ -1,15 +1,18 @@
 //! `sluice get`: lists of steps, nodes, pools and other things, or some of them by name, once or with `--watch`.
 
 mod access;
+mod columns;
 mod events;
 mod join_tokens;
 mod kinds;
+mod steps;
 mod watch;
 
 use sluice_common::api::{
     ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
     RoleView, StepView, TemplateView, TopologyView, ValidationView,
 };
+use sluice_common::step_names::{StepNamesError, is_pattern};
 
 use super::outage_note;
 use crate::args::{GetArgs, GetKind};
@@ -31,10 +34,29 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         });
         *name = bare.unwrap_or_else(|| name.clone());
     }
+    if args.kind == GetKind::Steps && args.names.iter().any(|name| is_pattern(name)) {
+        // A name with a comma would be read as two.
+        let names: Vec<String> = args
+            .names
+            .drain(..)
+            .map(|name| name.replace(',', "?"))
+            .collect();
+        let names = names.join(",").parse();
+        args.name = Some(names.map_err(|error: StepNamesError| Failure::Usage(error.to_string()))?);
+    }
     kinds::check(&args)?;
+    columns::check(&args, out)?;
     if matches!(args.kind, GetKind::Cluster | GetKind::Topology) {
         // There is only one, without a name.
         args.names = vec![args.kind.plural().to_owned()];
+    }
+    if args.kind == GetKind::Steps && args.watch {
+        // Events name steps by id.
+        for name in &mut args.names {
+            if let Ok(step) = client.step_called(name) {
+                *name = step.id;
+            }
+        }
     }
     let out = out.with_labels(args.show_labels);
     match args.kind {
@@ -78,7 +100,7 @@ fn find<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<GetRes
         missing: false,
     };
     if args.names.is_empty() {
-        let all = || T::all(client, args);
+        let all = || T::listed(client, args, out);
         found.items = client.keep_trying(RetryLimit::READ, outage_note(out), all)?;
     }
     for name in &args.names {
@@ -101,6 +123,10 @@ pub(crate) fn explained<T: Gettable>(client: &Client, name: &str, error: &ApiErr
 
 fn show_found<T: Listed>(found: &GetResult<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     let named_one = args.names.len() == 1;
+    if columns::are_chosen(args, out) {
+        columns::show(&found.items, args, out)?;
+        return Ok(if found.missing { FAILED } else { 0 });
+    }
     match found.items.as_slice() {
         [only] if named_one => show::row(only, out)?,
         [] if found.missing && (named_one || out.format().is_text()) => {}

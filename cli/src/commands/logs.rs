@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Failure> {
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
-        client.step(&args.step)
+        client.step_called(&args.step)
     })?;
     let step = if args.follow && args.attempt.is_none() {
         until_started(client, step, out)?

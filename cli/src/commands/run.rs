@@ -98,7 +98,7 @@ fn only(requests: Vec<StepRequest>) -> Result<StepRequest, Failure> {
 }
 
 pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8, Failure> {
-    let call = || client.step(&args.step);
+    let call = || client.step_called(&args.step);
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
     let id = safe(&step.id);
     if step.state.is_terminal() {

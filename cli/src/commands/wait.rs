@@ -1,53 +1,54 @@
 //! `sluice wait`: waits until steps have ended or reached a state, and prints each as it does. All are watched at the
-//! same time, so that one that can never reach the state is reported at once.
+//! same time, so that one that can never reach the state is reported at once: a few by a call for each, many by the
+//! stream of events (`wait/events.rs`).
 
-use std::collections::VecDeque;
+mod events;
+mod progress;
+
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice_common::api::StepView;
+use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
-use super::outage_note;
-use crate::args::WaitArgs;
+use super::{outage_note, selection};
+use crate::args::{StepSelector, WaitArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{safe, step::tone};
 use crate::show;
+use progress::WaitStatus;
 
-/// Most steps watched at one time; more are watched in turn.
+/// Most steps that are watched by a call for each; more are watched by events.
 const MAX_WATCHERS: usize = 32;
-/// Time that one call waits if each step has a watcher of its own.
+/// Time that one call waits.
 const LONG_POLL: Duration = Duration::from_secs(30);
-/// Time that one call waits if watchers go from step to step.
-const SHORT_POLL: Duration = Duration::from_secs(1);
 
-type WaitResult = (String, Result<StepView, ApiError>);
-type StepQueue = Arc<Mutex<VecDeque<String>>>;
+type WaitResult = (String, Result<StepView, Failure>);
 
-pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failure> {
+pub(crate) fn run(client: &Client, args: &WaitArgs, out: Out) -> Result<u8, Failure> {
     let deadline = args.timeout.map(|limit| (limit, Instant::now() + limit));
-    let mut waiting: Vec<String> = Vec::new();
-    for id in args.steps {
-        if !waiting.contains(&id) {
-            waiting.push(id);
-        }
-    }
-    let answers = watch(client, &waiting, args.state, out);
+    let mut waiting = selected(client, &args.selection, out)?;
+    let answers = watch(client, &waiting, args.until, out);
+    let mut progress = WaitStatus::of(waiting.len(), args.until, out);
     let mut done = Vec::new();
     while !waiting.is_empty() {
-        let Some((id, answer)) = next(&answers, deadline, &waiting, args.state)? else {
+        progress.show();
+        let next = next(&answers, deadline, &waiting, args.until);
+        progress.hide();
+        let Some((id, answer)) = next? else {
             break;
         };
         let step = answer?;
-        let place = waiting.iter().position(|other| *other == id);
-        waiting.remove(place.expect("a watcher answers once for a step that is waited for"));
-        if let Some(wanted) = args.state.filter(|wanted| *wanted != step.state) {
+        waiting.remove(&id);
+        if let Some(wanted) = args.until.filter(|wanted| *wanted != step.state) {
             return Err(never(&step, wanted));
         }
+        progress.count(&step);
         tell(&step, out)?;
         done.push(step);
     }
@@ -55,6 +56,41 @@ pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failu
         show::each(&done, out, |step| safe(&step.id))?;
     }
     Ok(0)
+}
+
+/// Returns the ids of the selected steps: those that are listed, or all live ones that match the filters.
+fn selected(client: &Client, wanted: &StepSelector, out: Out) -> Result<BTreeSet<String>, Failure> {
+    if wanted.is_list() {
+        let ids = || ids_of(client, &wanted.steps);
+        return Ok(client.keep_trying(RetryLimit::Endless, outage_note(out), ids)?);
+    }
+    let mut filter = wanted.filter(client)?;
+    let words = selection::in_words(&filter);
+    // All that have not ended by now.
+    filter.since = Some("0s".to_owned());
+    let found = || client.steps(&filter);
+    let found = client.keep_trying(RetryLimit::Endless, outage_note(out), found)?;
+    if found.is_empty() {
+        out.notice(&format!("no step matches {}", safe(&words)));
+    }
+    Ok(found.into_iter().map(|step| step.id).collect())
+}
+
+/// Returns the ids of steps that are listed by id or name.
+fn ids_of(client: &Client, texts: &[String]) -> Result<BTreeSet<String>, ApiError> {
+    let ids: Vec<String> = texts
+        .iter()
+        .filter(|text| StepId::new(text.as_str()).is_ok())
+        .cloned()
+        .collect();
+    let steps = events::read(client, &ids)?;
+    let mut known: BTreeSet<String> = steps.into_iter().map(|step| step.id).collect();
+    for text in texts {
+        if !known.contains(text) {
+            known.insert(client.step_called(text)?.id);
+        }
+    }
+    Ok(known)
 }
 
 /// Prints a step that is done at once, if the format has lines.
@@ -72,7 +108,7 @@ fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
 fn next(
     answers: &Receiver<WaitResult>,
     deadline: Option<(Duration, Instant)>,
-    waiting: &[String],
+    waiting: &BTreeSet<String>,
     wanted: Option<StepState>,
 ) -> Result<Option<WaitResult>, Failure> {
     let Some((limit, deadline)) = deadline else {
@@ -85,12 +121,12 @@ fn next(
     }
 }
 
-fn late(limit: Duration, waiting: &[String], wanted: Option<StepState>) -> String {
+fn late(limit: Duration, waiting: &BTreeSet<String>, wanted: Option<StepState>) -> String {
     let what = wanted.map_or("ended".to_owned(), |state| format!("reached `{state}`"));
     let limit = sluice_common::time::Span::from_millis(
         u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     );
-    let first = safe(&waiting[0]);
+    let first = waiting.first().map_or_else(String::new, |id| safe(id));
     match waiting.len() {
         1 => format!(
             "{first} has not {what} within {limit}: `sluice describe step {first}` says why"
@@ -112,53 +148,40 @@ fn never(step: &StepView, wanted: StepState) -> Failure {
 /// the process.
 fn watch(
     client: &Client,
-    ids: &[String],
+    ids: &BTreeSet<String>,
     state: Option<StepState>,
     out: Out,
 ) -> Receiver<WaitResult> {
     let (send, receive) = mpsc::channel();
-    let watchers = ids.len().min(MAX_WATCHERS);
-    let poll = if ids.len() > watchers {
-        SHORT_POLL
-    } else {
-        LONG_POLL
-    };
-    let queue: StepQueue = Arc::new(Mutex::new(ids.iter().cloned().collect()));
-    for _ in 0..watchers {
-        let (client, queue, send) = (client.clone(), Arc::clone(&queue), send.clone());
-        thread::spawn(move || watcher(&client, &queue, state, poll, &send, out));
+    if ids.len() > MAX_WATCHERS {
+        let (client, ids) = (client.clone(), ids.clone());
+        thread::spawn(move || events::watch(&client, ids, state, &send, out));
+        return receive;
+    }
+    for id in ids {
+        let (client, id, send) = (client.clone(), id.clone(), send.clone());
+        thread::spawn(move || watcher(&client, id, state, &send, out));
     }
     receive
 }
 
 fn watcher(
     client: &Client,
-    queue: &StepQueue,
+    id: String,
     state: Option<StepState>,
-    poll: Duration,
     send: &Sender<WaitResult>,
     out: Out,
 ) {
     loop {
-        // No statement that could panic leaves the queue half-changed.
-        let Some(id) = queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-        else {
-            return;
-        };
         let answer = client.keep_trying(RetryLimit::Endless, outage_note(out), || {
-            client.wait(&id, state, poll)
+            client.wait(&id, state, LONG_POLL)
         });
         if answer.as_ref().is_ok_and(|step| !is_decided(step, state)) {
-            queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_back(id);
-        } else if send.send((id, answer)).is_err() {
-            return;
+            continue;
         }
+        // The command may have ended.
+        drop(send.send((id, answer.map_err(Failure::from))));
+        return;
     }
 }
 
@@ -188,13 +211,13 @@ mod tests {
 
     #[test]
     fn messages_say_what_was_waited_for() {
-        let ids = ["a".to_owned(), "b".to_owned()];
+        let ids = ["a", "b"].map(str::to_owned).into();
         let text = late(Duration::from_secs(90), &ids, Some(StepState::Running));
         assert_eq!(
             text,
             "2 steps have not reached `running` within 1m30s, a among them"
         );
-        let text = late(Duration::from_secs(1), &ids[..1], None);
+        let text = late(Duration::from_secs(1), &["a".to_owned()].into(), None);
         assert_eq!(
             text,
             "a has not ended within 1s: `sluice describe step a` says why"

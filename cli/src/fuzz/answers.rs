@@ -82,7 +82,7 @@ fn of_pool(json: &[u8]) {
     let Some(pool) = listed::<PoolView>(json) else {
         return;
     };
-    let said = render::pool::describe(&pool, &[], &[], &[], now(), Out::plain());
+    let said = render::pool::describe(&pool, &[], &[], (&[], &[]), now(), Out::plain());
     is_harmless(&said);
     let platforms: Vec<PoolPlatform> = PoolPlatform::of(pool).collect();
     is_harmless(&table(&platforms, now(), Out::plain()));

@@ -180,6 +180,17 @@ const NODES: &[Column] = &[
     Column::new("LABELS", 2).text(),
 ];
 
+/// Columns of the steps that hold resources of a pool.
+const RUNNING: &[Column] = &[
+    Column::new("STEP", 9),
+    Column::new("NAME", 5).text(),
+    Column::new("SUBJECT", 4).text(),
+    Column::new("STATE", 8),
+    Column::new("NODE", 7).text(),
+    Column::new("ASKS FOR", 6),
+    Column::new("AGE", 6),
+];
+
 const QUEUE: &[Column] = &[
     Column::new("PLACE", 6),
     Column::new("STEP", 9),
@@ -195,7 +206,7 @@ pub(crate) fn describe(
     pool: &PoolView,
     nodes: &[NodeView],
     policies: &[PolicyView],
-    queue: &[StepView],
+    (running, queue): (&[StepView], &[StepView]),
     now: Timestamp,
     out: Out,
 ) -> String {
@@ -224,6 +235,7 @@ pub(crate) fn describe(
         + &capacity::platforms(&pool.platforms, out)
         + &nodes_of(nodes, out)
         + &policies_of(policies, now, out)
+        + &running_of(pool, running, now, out)
         + &queue_of(pool, queue, now, out)
 }
 
@@ -250,6 +262,32 @@ fn policies_of(policies: &[PolicyView], now: Timestamp, out: Out) -> String {
         return String::new();
     }
     titled("Policies", &listed::table(policies, now, out))
+}
+
+fn running_of(pool: &PoolView, running: &[StepView], now: Timestamp, out: Out) -> String {
+    if running.is_empty() {
+        return String::new();
+    }
+    let row = |step: &StepView| {
+        vec![
+            safe(&step.id).into(),
+            or_dash(Some(&step.name)).into(),
+            or_dash(Some(&step.subject)).into(),
+            Cell::toned(super::step::tone(step.state), step.state),
+            super::step::node_cell(step).into(),
+            amounts::amounts(&step.request).into(),
+            age(step.submitted_at, now).into(),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = running.iter().map(row).collect();
+    let table = Table::new(RUNNING, out).whole(&rows);
+    let more = pool.running.saturating_sub(running.len() as u64);
+    if more == 0 {
+        return titled("Running", &table);
+    }
+    let name = safe(&pool.name);
+    let rest = format!("and {more} more: `sluice get steps --state running --pool {name}`\n");
+    titled("Running", &(table + &rest))
 }
 
 fn queue_of(pool: &PoolView, queue: &[StepView], now: Timestamp, out: Out) -> String {
@@ -324,7 +362,7 @@ pub(crate) mod tests {
         ruled.spec.defaults = serde_json::from_value(rules).unwrap();
         ruled.spec.on_preempt_allowed = [sluice_common::step::OnPreempt::Fail].into();
         ruled.spec.maintenance = Some("new racks".to_owned());
-        let text = describe(&ruled, &[], &[], &[], now(), Out::plain());
+        let text = describe(&ruled, &[], &[], (&[], &[]), now(), Out::plain());
         for line in [
             "Maintenance:  new racks\n",
             "Defaults:     grace_period=5s on_preempt=fail cpu_mode=weight cpu=1 memory=2GiB\n",
@@ -343,7 +381,7 @@ pub(crate) mod tests {
             &pool(2, 2),
             &[node()],
             &[policy()],
-            &[waiting],
+            (&[running()], &[waiting]),
             now(),
             Out::plain(),
         );
@@ -369,6 +407,10 @@ gpu-1  ready  1/1   1      zone=a
 Policies:
 POOL      SUBJECT  PRIORITY  RESERVED  LIMIT  GPUS  BORROWED  RUNNING  QUEUED
 training  prod     10        gpu=4     gpu=8  6     gpu=2     3        1
+
+Running:
+STEP  NAME   SUBJECT  STATE    NODE   ASKS FOR                 AGE
+k3v9  train  dev      running  gpu-1  gpu=2 cpu=1 memory=2GiB  3m
 
 Queue, in order:
 PLACE  STEP  NAME   SUBJECT  ASKS FOR                 AGE  WAITS FOR

@@ -55,7 +55,7 @@ impl Listed for StepView {
             Cell::toned(tone(self.state), self.state),
             or_dash(Some(&self.subject)).into(),
             or_dash(self.pool.as_deref()).into(),
-            nodes(&self.placements).into(),
+            node_cell(self).into(),
             gpus(self).into(),
             age(self.submitted_at, now).into(),
             self.reason.code.to_string().into(),
@@ -99,7 +99,12 @@ pub(crate) fn tone(state: StepState) -> Tone {
     }
 }
 
-fn nodes(placements: &[PlacementView]) -> String {
+/// Names the node on which a step is, or was last; one that waits is on none.
+pub(crate) fn node_cell(step: &StepView) -> String {
+    let placements: &[PlacementView] = match step.state {
+        StepState::Queued => &[],
+        _ => &step.placements,
+    };
     match placements {
         [] => "-".to_owned(),
         [only] => safe(&only.node),
@@ -371,7 +376,6 @@ pub(crate) mod tests {
         let mut waiting = running();
         waiting.id = "x".into();
         waiting.state = StepState::Queued;
-        waiting.placements.clear();
         waiting.pool = None;
         assert_eq!(
             table(&[running(), waiting], now(), Out::plain()),

@@ -63,7 +63,7 @@ impl Column {
     }
 
     /// Whether it was requested.
-    fn is_wanted(&self, out: Out) -> bool {
+    pub(crate) fn is_wanted(&self, out: Out) -> bool {
         out.is_wide() || (!self.wide && (!self.labels || out.shows_labels()))
     }
 

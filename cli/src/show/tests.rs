@@ -159,7 +159,7 @@ fn hostile_texts_are_harmless_in_every_description() {
             &pool,
             &nodes,
             &[poisoned(&policy(), poison)],
-            &steps,
+            (&steps, &steps),
             now(),
             out,
         ));

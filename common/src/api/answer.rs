@@ -22,6 +22,21 @@ pub struct Page<T> {
     /// Opaque cursor of the next page; pass it as `cursor`. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// Number of steps that match all filters but `since`, among those that this page has gone past. Only lists of steps
+    /// with `since` have it; the sum over all pages is what `since` leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<u64>,
+}
+
+impl<T> Page<T> {
+    /// Makes a page of items, and the cursor of the next.
+    pub fn of(items: Vec<T>, next_cursor: Option<String>) -> Self {
+        Self {
+            items,
+            next_cursor,
+            left_out: None,
+        }
+    }
 }
 
 /// Response body of a failed call.

@@ -231,6 +231,12 @@ impl State {
         later.filter_map(|(_, id)| self.stored.steps.get(id))
     }
 
+    /// The remembered steps whose [`Step::place`] is before `place`, the last submitted first.
+    pub fn steps_before(&self, place: u64) -> impl Iterator<Item = &Step> {
+        let earlier = self.index.in_order().range(..place).rev();
+        earlier.filter_map(|(_, id)| self.stored.steps.get(id))
+    }
+
     /// The nodes of a pool, by name.
     pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
         let hosts = self.scheduler().pool(pool).into_iter();

@@ -74,6 +74,7 @@ impl<C: ToString> PageBuilder<C> {
         Page {
             items: self.items,
             next_cursor: next.map(|cursor| cursor.to_string()),
+            left_out: None,
         }
     }
 }
@@ -145,7 +146,7 @@ impl<K> NamePage<K> {
         let more = items.len() > self.limit;
         items.truncate(self.limit);
         let next_cursor = items.last().filter(|_| more).map(name);
-        Page { items, next_cursor }
+        Page::of(items, next_cursor)
     }
 }
 

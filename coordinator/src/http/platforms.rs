@@ -58,8 +58,7 @@ pub(super) async fn list(
     };
     let look = move |core: &Core| Some(view::platform::all(core, core.state().pool(&name)?));
     let items = api.engine().read(look).await?.ok_or(unknown)?;
-    let next_cursor = None;
-    Ok(Json(Page { items, next_cursor }))
+    Ok(Json(Page::of(items, None)))
 }
 
 /// Handles `GET /v1/pools/{pool}/platforms/{platform}`.

@@ -98,8 +98,7 @@ pub(super) async fn queue(
         Some(steps.into_iter().map(|step| caller.seen(step)).collect())
     };
     let items = api.engine().read(look).await?.ok_or(unknown)?;
-    let next_cursor = None;
-    Ok(Json(Page { items, next_cursor }))
+    Ok(Json(Page::of(items, None)))
 }
 
 /// Handles `GET /v1/pools/{pool}/policies/{subject}`.

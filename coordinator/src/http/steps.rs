@@ -1,7 +1,11 @@
 //! Reads of one step, and waiting for, cancelling, suspending, resuming, requeueing and moving it. `steps/list.rs` has the
-//! lists.
+//! lists, `steps/many.rs` the calls on many steps.
 
+mod fields;
+mod filter;
 mod list;
+mod many;
+mod order;
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -24,6 +28,7 @@ use super::{Api, step_move};
 use crate::view;
 
 pub(super) use list::list;
+pub(super) use many::{cancel_many, requeue_many, resume_many, suspend_many};
 
 /// Default and longest time of `:wait`, below the timeouts of proxies and clients.
 const DEFAULT_WAIT: Span = Span::from_secs(30);

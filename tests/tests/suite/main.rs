@@ -28,6 +28,7 @@ mod issuer;
 mod join;
 mod keepers;
 mod logging;
+mod many_steps;
 mod metrics;
 mod moves;
 mod nodes;

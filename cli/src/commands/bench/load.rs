@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice_common::api::{BatchItem, StepView};
+use sluice_common::api::{BatchItem, StepFilter, StepView};
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
@@ -14,7 +14,7 @@ use sluice_common::state::StepState;
 use super::floors::Floors;
 use super::samples::{Measurement, Samples, timed};
 use crate::args::BenchArgs;
-use crate::client::{ApiError, Client, StepAction, StepFilter};
+use crate::client::{ApiError, Client, StepAction};
 use crate::failure::Failure;
 use crate::render::safe;
 
@@ -172,7 +172,7 @@ impl Load<'_> {
         let mut samples = Samples::default();
         for _ in 0..self.args.rounds.min(20) {
             self.check_stopped()?;
-            samples.push(timed(|| self.client.first_steps(100))?.1);
+            samples.push(timed(|| self.client.first_steps(&StepFilter::default(), 100))?.1);
         }
         Ok(Measurement::of_times("list of 100 steps", &samples))
     }
@@ -232,8 +232,8 @@ impl Load<'_> {
             .parse()
             .expect("the label and its value are well-formed");
         self.client.steps(&StepFilter {
-            states: states.join(","),
-            labels: Some(labels),
+            state: Some(states.join(",")),
+            labels: Some(labels.to_string()),
             ..StepFilter::default()
         })
     }

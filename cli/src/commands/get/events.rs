@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::super::outage_note;
 use super::{GetResult, kinds, show_found};
-use crate::args::GetArgs;
+use crate::args::{GetArgs, GetSince};
 use crate::client::{ApiError, Client, EventFilter, EventStream, RetryLimit, Since};
 use crate::failure::Failure;
 use crate::out::Out;
@@ -19,7 +19,10 @@ pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         step: args.step.as_deref(),
         node: args.node.as_deref(),
     };
-    let since = args.since.unwrap_or_default();
+    let since = match args.since {
+        Some(GetSince::Event(since)) => since,
+        Some(GetSince::Time(_)) | None => Since::default(),
+    };
     if args.watch {
         return watch(client, since, filter, out);
     }

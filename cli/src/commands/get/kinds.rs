@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use sluice_common::api::{
-    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, TemplateView, TopologyView,
+    ClusterView, ErrorView, NodeView, PolicyView, PoolView, TemplateView, TopologyView,
     ValidationView,
 };
 use sluice_common::facts;
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
-use crate::args::{GetArgs, GetKind};
-use crate::client::{ApiError, Client, StepFilter};
+use crate::args::{GetArgs, GetKind, GetSince};
+use crate::client::{ApiError, Client};
 use crate::failure::Failure;
+use crate::out::Out;
 use crate::render::listed::Listed;
 use crate::render::node::closed;
 use crate::render::platform::PoolPlatform;
@@ -25,6 +26,11 @@ const CLOSED: [&str; 3] = ["cordoned", "draining", "drained"];
 pub(crate) trait Gettable: Listed + Sized {
     /// Returns all that the filters select, in display order.
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError>;
+
+    /// Returns the same as `all`, and tells what is left out.
+    fn listed(client: &Client, args: &GetArgs, _out: Out) -> Result<Vec<Self>, ApiError> {
+        Self::all(client, args)
+    }
 
     /// Returns the one of this name.
     fn one(client: &Client, name: &str) -> Result<Self, ApiError>;
@@ -40,7 +46,7 @@ pub(crate) trait Gettable: Listed + Sized {
 }
 
 /// A kind with labels.
-trait HasLabels {
+pub(super) trait HasLabels {
     /// Returns its labels.
     fn labels(&self) -> &BTreeMap<String, String>;
 
@@ -48,53 +54,6 @@ trait HasLabels {
     fn has_labels(&self, args: &GetArgs) -> bool {
         let selector = args.selector.as_ref();
         selector.is_none_or(|selector| facts::selector_matches(selector, self.labels()))
-    }
-}
-
-impl Gettable for StepView {
-    fn known(_client: &Client) -> Vec<String> {
-        Vec::new()
-    }
-    const OWN_EVENTS: bool = true;
-
-    /// Sorted by submission, the newest last.
-    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        let mut steps = client.steps(&StepFilter {
-            states: args.state.join(","),
-            subject: args.subject.clone(),
-            pool: args.pool.clone(),
-            node: args.node.clone(),
-            work: args.work,
-            labels: args.selector.clone(),
-        })?;
-        steps.retain(|step| args.name.as_ref().is_none_or(|name| *name == step.name));
-        steps.sort_by(|a, b| (a.submitted_at, &a.id).cmp(&(b.submitted_at, &b.id)));
-        Ok(last(steps, args.limit))
-    }
-
-    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
-        client.step(name)
-    }
-
-    fn fits(&self, args: &GetArgs) -> bool {
-        let is = |wanted: &Option<String>, has: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
-        };
-        let on = |node: &String| self.placements.iter().any(|place| place.node == *node);
-        let state = self.state.to_string();
-        (args.state.is_empty() || args.state.contains(&state))
-            && is(&args.name, Some(&self.name))
-            && is(&args.subject, Some(&self.subject))
-            && is(&args.pool, self.pool.as_deref())
-            && args.work.is_none_or(|work| self.work == Some(work))
-            && self.has_labels(args)
-            && args.node.as_ref().is_none_or(on)
-    }
-}
-
-impl HasLabels for StepView {
-    fn labels(&self) -> &BTreeMap<String, String> {
-        &self.labels
     }
 }
 
@@ -372,7 +331,14 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             args.limit.is_some(),
             &[GetKind::Steps, GetKind::Events][..],
         ),
-        ("--since", args.since.is_some(), &[GetKind::Events]),
+        (
+            "--since",
+            args.since.is_some(),
+            &[GetKind::Steps, GetKind::Events],
+        ),
+        ("--until", args.until.is_some(), &[GetKind::Steps]),
+        ("--all", args.all, &[GetKind::Steps]),
+        ("--sort", args.sort.is_some(), &[GetKind::Steps]),
         (
             "--show-labels",
             args.show_labels,
@@ -392,8 +358,27 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         let text = "--limit is for a list that ends: leave it out, or --watch";
         return Err(Failure::Usage(text.into()));
     }
+    if args.watch && args.sort.is_some() {
+        let text = "--sort is for a list that ends: leave it out, or --watch";
+        return Err(Failure::Usage(text.into()));
+    }
+    check_since(args)?;
     check_names(args, filters.iter().any(|(_, given, _)| *given))?;
     check_states(args)
+}
+
+/// Rejects the begin of one kind's list for the other's.
+fn check_since(args: &GetArgs) -> Result<(), Failure> {
+    let text = match (&args.since, args.kind) {
+        (Some(GetSince::Time(_)), GetKind::Events) => {
+            "--since: events begin at the number of one, such as 1200, or at `now`: `sluice get events` shows the numbers"
+        }
+        (Some(GetSince::Event(_)), GetKind::Steps) => {
+            "--since: for steps write a duration such as `2h`, or a time such as `2026-01-31T08:00:00Z`; numbers are for events"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::Usage(text.to_owned()))
 }
 
 fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
@@ -514,6 +499,12 @@ mod tests {
             "nodes --subject a",
             "pools --pool a",
             "steps --since 3",
+            "steps --since now",
+            "events --since 2h",
+            "nodes --until 2h",
+            "events --sort name",
+            "pools --all",
+            "steps --sort name -w",
             "pools -l zone=a",
             "events --state running",
             "steps --step a",
@@ -531,6 +522,8 @@ mod tests {
             "nodes --pool a --state lost,cordoned -l zone=a",
             "steps --state running,queued --node n --name a --limit 3",
             "events --since 3 -w",
+            "steps --since 2h --until 2026-01-31T08:00:00Z --sort -ended --limit 3",
+            "steps --all --columns ID,WHY:.reason.code --no-headers",
             "events --since now -w",
             "events --step a --node n",
             "st x y -w",

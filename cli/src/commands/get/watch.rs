@@ -1,24 +1,24 @@
 //! `sluice get --watch`: the list as it is, then each row whenever it changes.
 //!
-//! A thread follows the events and only reports that something happened, and to which step. What is shown is always
-//! read again, so nothing that an event lacks is missed. The stream is opened before the list is read, and after a lost
+//! Events only say that something happened, and to which step (`commands/changes.rs`). What is shown is always read
+//! again, so nothing that an event lacks is missed. The stream is opened before the list is read, and after a lost
 //! connection everything is read again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
+use super::super::changes::{StaleRows, follow};
 use super::super::outage_note;
 use super::find;
 use super::kinds::{self, Gettable};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Backoff, Client, EventFilter, RetryLimit, Since};
+use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
-use crate::render::event::Event;
 use crate::render::listed;
 use crate::render::table::Table;
 use crate::show;
@@ -27,19 +27,6 @@ use crate::show;
 const REST: Duration = Duration::from_millis(200);
 /// Steps that are read one by one; if more changed, all are listed.
 const MAX_SINGLE: usize = 20;
-/// Interval of reads without an event: some values change by themselves, such as the age of a node's last heartbeat.
-const LOOK: Duration = Duration::from_secs(30);
-
-/// A message of the thread that follows events.
-enum WatchEvent {
-    /// The stream is open: everything from now on will be reported.
-    Open,
-    /// Something happened, to this step if to one.
-    Event(Option<String>),
-    /// Events can no longer be followed.
-    Over(ApiError),
-}
-
 /// Prints until the process ends.
 pub(super) fn run<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     let (send, news) = mpsc::channel();
@@ -68,69 +55,6 @@ pub(super) fn run<T: Gettable>(client: &Client, args: &GetArgs, out: Out) -> Res
         touched.wait(&news)?;
         watch.refresh::<T>(&touched)?;
         thread::sleep(rested.saturating_duration_since(Instant::now()));
-    }
-}
-
-/// Follows events over every lost connection.
-fn follow(client: &Client, send: &Sender<WatchEvent>, out: Out) {
-    let mut backoff = Backoff::for_calls();
-    loop {
-        let call = || client.follow_events(Since::Now, EventFilter::default());
-        let events = match client.keep_trying(RetryLimit::Endless, outage_note(out), call) {
-            Ok(events) => events,
-            Err(error) => return drop(send.send(WatchEvent::Over(error))),
-        };
-        if send.send(WatchEvent::Open).is_err() {
-            return;
-        }
-        for event in events.map_while(Result::ok) {
-            // A stream that ended with an error is opened again, and everything is read again.
-            let Ok(value) = serde_json::from_str(&event.data) else {
-                break;
-            };
-            backoff.reset();
-            let step = Event(value).step().map(str::to_owned);
-            if send.send(WatchEvent::Event(step)).is_err() {
-                return;
-            }
-        }
-        if let Err(error) = client.check_alive() {
-            return drop(send.send(WatchEvent::Over(error)));
-        }
-        thread::sleep(backoff.next());
-    }
-}
-
-/// Rows that must be read again.
-#[derive(Default)]
-struct StaleRows {
-    all: bool,
-    /// The interval has passed without an event.
-    late: bool,
-    steps: BTreeSet<String>,
-}
-
-impl StaleRows {
-    /// Waits for a message, and takes all that are waiting.
-    fn wait(&mut self, news: &Receiver<WatchEvent>) -> Result<(), Failure> {
-        match news.recv_timeout(LOOK) {
-            Ok(first) => self.add(first)?,
-            Err(RecvTimeoutError::Timeout) => self.late = true,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Failure::Failed("the events are no longer followed".into()));
-            }
-        }
-        news.try_iter().try_for_each(|news| self.add(news))
-    }
-
-    fn add(&mut self, news: WatchEvent) -> Result<(), Failure> {
-        match news {
-            WatchEvent::Open => self.all = true,
-            WatchEvent::Event(Some(step)) => drop(self.steps.insert(step)),
-            WatchEvent::Event(None) => {}
-            WatchEvent::Over(error) => return Err(error.into()),
-        }
-        Ok(())
     }
 }
 

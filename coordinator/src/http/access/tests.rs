@@ -1,6 +1,7 @@
 //! The table against the described calls, and authorisation by real calls.
 
 mod maintenance;
+mod many_steps;
 mod step_moves;
 mod subjects;
 mod submitter;

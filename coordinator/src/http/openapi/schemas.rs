@@ -11,8 +11,8 @@ use sluice_common::api::{
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
     ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, MoveStepRequest,
     MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView, PoolView,
-    PreviewView, RecoveryView, RoleView, StepView, TemplateView, TopologyView, UncordonRequest,
-    ValidationView, WhoAmIView,
+    PreviewView, RecoveryView, RoleView, StepView, StepsActionRequest, StepsActionView,
+    TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::exec::ExecRequest;
@@ -45,6 +45,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<NewJoinTokenView>();
     answers.add::<BatchView>();
     answers.add::<MovedStepView>();
+    answers.add::<StepsActionView>();
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();
@@ -61,6 +62,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<DrainRequest>();
     requests.add::<MoveRequest>();
     requests.add::<MoveStepRequest>();
+    requests.add::<StepsActionRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();

@@ -1,127 +1,227 @@
-//! Lists of steps: pages in the order of submission, collected by short scans of the core.
+//! Lists of steps: filtered, sorted, in pages, collected by short scans of the core, so that a long list does not block
+//! the engine.
 
 use axum::Json;
 use axum::extract::State;
 use coordinator_core::{Core, Step};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sluice_common::api::{Page, StepView};
-use sluice_common::id::{NodeName, PoolName, Subject};
-use sluice_common::selector::Selector;
-use sluice_common::state::StepState;
-use sluice_common::step::WorkKind;
+use sluice_common::api::{Page, StepFilter, StepView};
 
 use super::super::Api;
 use super::super::access::Caller;
 use super::super::error::ApiError;
 use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
+use super::fields::StepFields;
+use super::filter::StepSelector;
+use super::order::{OrderKey, PageSteps, StepOrder, StepPosition};
 use crate::view;
 
-/// Steps that one scan reads. A list with few matches takes several scans, so that it does not block the engine.
-const SCAN: usize = 1000;
+/// Steps that one scan reads. A list with few matches takes several scans.
+pub(super) const SCAN: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct ListParams {
     cursor: Option<String>,
     limit: Option<String>,
+    sort: Option<String>,
+    fields: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
     state: Option<String>,
     subject: Option<String>,
+    submitted_by: Option<String>,
     pool: Option<String>,
     node: Option<String>,
     work: Option<String>,
     labels: Option<String>,
+    since: Option<String>,
+    until: Option<String>,
 }
 
-/// Selects steps; a `None` field selects all.
-#[derive(Clone, Debug, Default)]
-struct StepFilter {
-    states: Option<Vec<StepState>>,
-    subject: Option<Subject>,
-    pool: Option<PoolName>,
-    node: Option<NodeName>,
-    work: Option<WorkKind>,
-    labels: Option<Selector>,
-}
-
-impl StepFilter {
-    fn read(params: &ListParams) -> Result<Self, ApiError> {
-        Ok(Self {
-            states: params::states("state", params.state.as_deref())?,
-            subject: params::read("subject", params.subject.as_deref())?,
-            pool: params::read("pool", params.pool.as_deref())?,
-            node: params::read("node", params.node.as_deref())?,
-            work: params::read("work", params.work.as_deref())?,
-            labels: params::read("labels", params.labels.as_deref())?,
-        })
-    }
-
-    fn takes(&self, core: &Core, step: &Step) -> bool {
-        let latest = step.latest();
-        let in_pool = |pool: &PoolName| view::pool_of(core, step) == Some(pool);
-        self.states
-            .as_ref()
-            .is_none_or(|states| states.contains(&step.state))
-            && self
-                .subject
-                .as_ref()
-                .is_none_or(|subject| step.spec.subject == *subject)
-            && self.work.is_none_or(|work| step.spec.work == Some(work))
-            && self
-                .labels
-                .as_ref()
-                .is_none_or(|labels| labels.matches(|key| label(step, key)))
-            && self.pool.as_ref().is_none_or(in_pool)
-            && self
-                .node
-                .as_ref()
-                .is_none_or(|node| latest.is_some_and(|attempt| attempt.on(node).is_some()))
+impl ListParams {
+    fn filter(self) -> StepFilter {
+        StepFilter {
+            id: self.id,
+            name: self.name,
+            state: self.state,
+            subject: self.subject,
+            submitted_by: self.submitted_by,
+            pool: self.pool,
+            node: self.node,
+            work: self.work,
+            labels: self.labels,
+            since: self.since,
+            until: self.until,
+        }
     }
 }
 
-fn label<'a>(step: &'a Step, key: &str) -> Option<&'a str> {
-    let mut labels = step.spec.labels.iter();
-    let (_, value) = labels.find(|(name, _)| name.as_str() == key)?;
-    Some(value.as_str())
+/// A list as it was asked for.
+struct StepList {
+    api: Api,
+    caller: Caller,
+    order: StepOrder,
+    fields: StepFields,
+    cursor: Option<String>,
+    limit: usize,
+    matcher: StepSelector,
 }
 
-/// Handles `GET /v1/steps`, oldest first. The cursor is a step's unique position, so a list continues there even if the
-/// step was forgotten meanwhile.
+/// Handles `GET /v1/steps`, in the order of submission unless `sort` is set. The cursor is a step's unique position, so a
+/// list continues there even if the step was forgotten meanwhile.
 pub(in super::super) async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Params(params): Params<ListParams>,
+    Params(mut params): Params<ListParams>,
 ) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
-    let mut filling = PageBuilder::new(params::limit(params.limit.as_deref())?);
-    let filter = StepFilter::read(&params)?;
-    let mut after = Some(place(params.cursor.as_deref())?);
-    while let Some(from) = after.filter(|_| !filling.is_full()) {
-        // One more than fits shows whether anything follows.
-        let (filter, want) = (filter.clone(), filling.room() + 1);
-        let who = caller.clone();
-        let takes =
-            move |core: &Core, step: &Step| filter.takes(core, step) && who.lists(core, step);
-        let look = move |core: &Core| scan(core, from, want, |step| takes(core, step));
-        let found = api.engine().read(look).await?;
-        for (place, step) in found.steps {
-            filling.offer(place, &caller.seen(step))?;
-        }
-        after = found.next;
-    }
-    Ok(Json(filling.page(None)))
+    let list = StepList {
+        api,
+        caller,
+        order: StepOrder::read(params.sort.as_deref())?,
+        fields: StepFields::read(params.fields.as_deref())?,
+        cursor: params.cursor.take(),
+        limit: params::limit(params.limit.as_deref())?,
+        matcher: StepSelector::read(&params.filter())?,
+    };
+    let page = match list.order.key {
+        OrderKey::Submitted => list.by_submission().await?,
+        _ => list.sorted().await?,
+    };
+    Ok(Json(page))
 }
 
-fn place(cursor: Option<&str>) -> Result<u64, ApiError> {
-    let Some(cursor) = cursor else { return Ok(0) };
-    let place = cursor.parse();
-    place.map_err(|_| {
-        let cursor = cursor.escape_debug();
-        params::invalid(
-            "cursor",
-            format!("`{cursor}` is not a cursor: pass the `next_cursor` of the page before"),
-        )
-    })
+impl StepList {
+    /// Returns a page by the core's index.
+    async fn by_submission(self) -> Result<Page<Box<RawValue>>, ApiError> {
+        let mut filling = PageBuilder::new(self.limit);
+        let mut left_out = 0;
+        let descending = self.order.descending;
+        let begin = if descending { u64::MAX } else { 0 };
+        let place = |cursor: &str| cursor.parse().map_err(|_| not_a_cursor(cursor));
+        let mut after = Some(self.cursor.as_deref().map_or(Ok(begin), place)?);
+        while let Some(from) = after.filter(|_| !filling.is_full()) {
+            let (matcher, who) = (self.matcher.clone(), self.caller.clone());
+            // One more than fits shows whether anything follows.
+            let want = filling.room() + 1;
+            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), want);
+            let found = self.api.engine().read(look).await?;
+            for (place, step) in found.steps {
+                self.offer(&mut filling, place, step)?;
+            }
+            after = found.next;
+            left_out += found.left_out;
+        }
+        Ok(Page {
+            left_out: self.matcher.has_since().then_some(left_out),
+            ..filling.page(None)
+        })
+    }
+
+    /// Returns a page in an order without an index: goes through all steps, and reads those of the page.
+    async fn sorted(self) -> Result<Page<Box<RawValue>>, ApiError> {
+        let position = |cursor: &str| {
+            StepPosition::read(cursor, self.order).ok_or_else(|| not_a_cursor(cursor))
+        };
+        let position = self.cursor.as_deref().map(position).transpose()?;
+        let is_first = position.is_none();
+        let mut first = PageSteps::new(self.order, position, self.limit + 1);
+        let mut left_out = 0;
+        let mut after = Some(0);
+        while let Some(from) = after {
+            let (matcher, who) = (self.matcher.clone(), self.caller.clone());
+            let look = move |core: &Core| {
+                let mut seen = ScanCount::default();
+                for step in matcher.candidates(core, from) {
+                    if matcher.takes_ever(core, step) && who.lists(core, step) {
+                        match matcher.is_recent(step) {
+                            true => first.offer(core, step),
+                            false => seen.left_out += 1,
+                        }
+                    }
+                    if seen.is_enough(step) {
+                        break;
+                    }
+                }
+                (first, seen)
+            };
+            let seen;
+            (first, seen) = self.api.engine().read(look).await?;
+            left_out += seen.left_out;
+            after = seen.next;
+        }
+        let mut filling = PageBuilder::new(self.limit);
+        let mut ids = first.in_order().peekable();
+        while ids.peek().is_some() && !filling.is_full() {
+            // A few at a time, because steps may be large.
+            let some: Vec<_> = ids.by_ref().take(100).collect();
+            let look = move |core: &Core| {
+                let view = |id| core.state().step(&id).map(|step| view::step(core, step));
+                let views = some.into_iter();
+                let views = views.filter_map(|(position, id)| Some((position, view(id)?)));
+                views.collect::<Vec<_>>()
+            };
+            for (position, step) in self.api.engine().read(look).await? {
+                self.offer(&mut filling, position, step)?;
+            }
+        }
+        let left_out = (is_first && self.matcher.has_since()).then_some(left_out);
+        Ok(Page {
+            left_out,
+            ..filling.page(None)
+        })
+    }
+
+    fn offer<C: ToString>(
+        &self,
+        filling: &mut PageBuilder<C>,
+        cursor: C,
+        step: StepView,
+    ) -> Result<(), ApiError> {
+        let step = self.caller.seen(step);
+        if self.fields.is_all() {
+            return filling.offer(cursor, &step);
+        }
+        let short = self.fields.of(&step).map_err(|error| ApiError::Internal {
+            message: format!("a step cannot be written: {error}"),
+        })?;
+        filling.offer(cursor, &short)
+    }
+}
+
+fn not_a_cursor(cursor: &str) -> ApiError {
+    let cursor: String = cursor
+        .chars()
+        .take(80)
+        .flat_map(char::escape_debug)
+        .collect();
+    params::invalid(
+        "cursor",
+        format!(
+            "`{cursor}` is not a cursor of this list: pass the `next_cursor` of the page before"
+        ),
+    )
+}
+
+/// Progress of one scan.
+#[derive(Default)]
+struct ScanCount {
+    seen: usize,
+    /// Steps that only `since` leaves out.
+    left_out: u64,
+    /// Place of the next scan; `None` at the end.
+    next: Option<u64>,
+}
+
+impl ScanCount {
+    /// Counts a step; whether the scan should end there.
+    fn is_enough(&mut self, step: &Step) -> bool {
+        self.seen += 1;
+        self.next = (self.seen == SCAN).then_some(step.place);
+        self.next.is_some()
+    }
 }
 
 /// Result of one scan.
@@ -130,23 +230,44 @@ struct FoundSteps {
     steps: Vec<(u64, StepView)>,
     /// Position of the next scan; `None` at the end.
     next: Option<u64>,
+    /// Steps that only `since` leaves out.
+    left_out: u64,
 }
 
-/// Returns at most `want` of the next [`SCAN`] steps, and at most a page's bytes.
-fn scan(core: &Core, after: u64, want: usize, takes: impl Fn(&Step) -> bool) -> FoundSteps {
+/// Returns at most `want` of the next [`SCAN`] steps from a place on, and at most a page's bytes.
+fn scan(
+    core: &Core,
+    matcher: &StepSelector,
+    who: &Caller,
+    (after, descending): (u64, bool),
+    want: usize,
+) -> FoundSteps {
+    let mut count = ScanCount::default();
     let mut steps = Vec::new();
     let mut bytes = 0;
-    for (seen, step) in (1..).zip(core.state().steps_after(after)) {
-        if takes(step) {
-            bytes += text_bytes(step);
-            steps.push((step.place, view::step(core, step)));
+    let candidates = match descending {
+        true => matcher.candidates_before(core, after),
+        false => matcher.candidates(core, after),
+    };
+    for step in candidates {
+        if matcher.takes_ever(core, step) && who.lists(core, step) {
+            if matcher.is_recent(step) {
+                bytes += text_bytes(step);
+                steps.push((step.place, view::step(core, step)));
+            } else {
+                count.left_out += 1;
+            }
         }
-        if steps.len() == want || seen == SCAN || bytes > MAX_PAGE_BYTES {
-            let next = Some(step.place);
-            return FoundSteps { steps, next };
+        if count.is_enough(step) || steps.len() == want || bytes > MAX_PAGE_BYTES {
+            count.next = Some(step.place);
+            break;
         }
     }
-    FoundSteps { steps, next: None }
+    FoundSteps {
+        steps,
+        next: count.next,
+        left_out: count.left_out,
+    }
 }
 
 /// Estimates the size of a step's JSON from below, by its own texts, because only those can be long.

@@ -1,0 +1,94 @@
+//! Lists of steps: recent ones unless the caller asks for more.
+
+use std::collections::BTreeMap;
+
+use sluice_common::api::{Page, StepFilter, StepView};
+use sluice_common::selector::Selector;
+use sluice_common::step_names::StepNames;
+
+use super::kinds::{Gettable, HasLabels};
+use crate::args::{GetArgs, GetSince};
+use crate::client::{ApiError, Client};
+use crate::out::Out;
+
+/// Time for which a step is listed after its end, unless the caller asks for more.
+const RECENT: &str = "1h";
+
+/// Returns the selected steps; without `--sort` in the order of submission.
+fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
+    let since = match &args.since {
+        Some(GetSince::Time(time)) => Some(time.clone()),
+        Some(GetSince::Event(_)) | None => (!args.all).then(|| RECENT.to_owned()),
+    };
+    let filter = StepFilter {
+        name: args.name.as_ref().map(StepNames::to_string),
+        state: Some(args.state.join(",")).filter(|states| !states.is_empty()),
+        subject: args.subject.clone(),
+        pool: args.pool.clone(),
+        node: args.node.clone(),
+        work: args.work.map(|work| work.to_string()),
+        labels: args.selector.as_ref().map(Selector::to_string),
+        since,
+        until: args.until.clone(),
+        ..StepFilter::default()
+    };
+    match (&args.sort, args.limit) {
+        (Some(sort), limit) => client.sorted_steps(&filter, sort, limit),
+        (None, None) => client.sorted_steps(&filter, "submitted", None),
+        (None, limit) => {
+            let mut last = client.sorted_steps(&filter, "-submitted", limit)?;
+            last.items.reverse();
+            Ok(last)
+        }
+    }
+}
+
+impl Gettable for StepView {
+    fn known(_client: &Client) -> Vec<String> {
+        Vec::new()
+    }
+    const OWN_EVENTS: bool = true;
+
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        Ok(steps(client, args)?.items)
+    }
+
+    fn listed(client: &Client, args: &GetArgs, out: Out) -> Result<Vec<Self>, ApiError> {
+        let Page {
+            items, left_out, ..
+        } = steps(client, args)?;
+        let left_out = left_out.filter(|count| *count > 0 && args.limit.is_none());
+        if let Some(count) = left_out.filter(|_| args.since.is_none()) {
+            out.aside(&format!(
+                "{count} steps that ended more than an hour ago are left out: --all shows them"
+            ));
+        }
+        Ok(items)
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.step_called(name)
+    }
+
+    fn fits(&self, args: &GetArgs) -> bool {
+        let is = |wanted: &Option<String>, has: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        };
+        let named = |names: &StepNames| names.select(&self.id, &self.name);
+        let on = |node: &String| self.placements.iter().any(|place| place.node == *node);
+        let state = self.state.to_string();
+        (args.state.is_empty() || args.state.contains(&state))
+            && args.name.as_ref().is_none_or(named)
+            && is(&args.subject, Some(&self.subject))
+            && is(&args.pool, self.pool.as_deref())
+            && args.work.is_none_or(|work| self.work == Some(work))
+            && self.has_labels(args)
+            && args.node.as_ref().is_none_or(on)
+    }
+}
+
+impl HasLabels for StepView {
+    fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
+    }
+}

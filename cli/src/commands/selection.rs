@@ -1,0 +1,70 @@
+//! Turns arguments that select steps into filters of the API.
+
+use sluice_common::api::StepFilter;
+use sluice_common::selector::Selector;
+use sluice_common::state::StepState;
+use sluice_common::step_names::is_pattern;
+
+use crate::args::StepSelector;
+use crate::client::Client;
+use crate::failure::Failure;
+
+impl StepSelector {
+    /// Whether it lists steps by id or name, without a pattern or a filter.
+    pub(crate) fn is_list(&self) -> bool {
+        let filtered = self.selector.is_some()
+            || !self.state.is_empty()
+            || self.subject.is_some()
+            || self.pool.is_some()
+            || self.mine
+            || self.all;
+        !filtered && !self.steps.iter().any(|text| is_pattern(text))
+    }
+
+    /// Returns the filters of the API. With several, a step is selected if it matches all.
+    pub(crate) fn filter(&self, client: &Client) -> Result<StepFilter, Failure> {
+        // A name with a comma would be read as two.
+        let names: Vec<String> = self
+            .steps
+            .iter()
+            .map(|name| name.replace(',', "?"))
+            .collect();
+        let states: Vec<&str> = self.state.iter().copied().map(StepState::as_str).collect();
+        let mut filter = StepFilter {
+            name: Some(names.join(",")).filter(|names| !names.is_empty()),
+            state: Some(states.join(",")).filter(|states| !states.is_empty()),
+            subject: self.subject.clone(),
+            pool: self.pool.clone(),
+            labels: self.selector.as_ref().map(Selector::to_string),
+            ..StepFilter::default()
+        };
+        if self.mine {
+            add_mine(client, &mut filter)?;
+        }
+        Ok(filter)
+    }
+}
+
+/// Selects the caller's own steps: by user, or else by the subject for which the caller submits.
+fn add_mine(client: &Client, filter: &mut StepFilter) -> Result<(), Failure> {
+    let me = client.whoami()?;
+    if me.user.is_some() {
+        filter.submitted_by = me.user;
+    } else if filter.subject.is_none() {
+        let own = client.context().file.subject.clone().or(me.submits_for);
+        filter.subject = Some(own.unwrap_or_else(|| "default".to_owned()));
+    }
+    Ok(())
+}
+
+/// Formats the filters for a message.
+pub(crate) fn in_words(filter: &StepFilter) -> String {
+    let set: Vec<String> = filter
+        .set()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    match set.is_empty() {
+        true => "that you may change".to_owned(),
+        false => set.join(" "),
+    }
+}

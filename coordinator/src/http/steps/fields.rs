@@ -1,0 +1,62 @@
+//! The short view of steps: only the fields that the caller names.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+use sluice_common::api::StepView;
+use sluice_common::nearest::nearest;
+
+use super::super::error::ApiError;
+use super::super::params;
+
+/// All fields of a step.
+static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let schema = schemars::schema_for!(StepView).to_value();
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    fields.map(|(name, _)| name.clone()).collect()
+});
+
+/// Fields to show; all of them if `None`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepFields(Option<Vec<String>>);
+
+impl StepFields {
+    /// Parses names separated by commas.
+    pub(super) fn read(text: Option<&str>) -> Result<Self, ApiError> {
+        let Some(text) = text else {
+            return Ok(Self(None));
+        };
+        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        let unknown = names.iter().find(|name| !KNOWN.contains(name));
+        if let Some(name) = unknown {
+            let known = KNOWN.iter().map(String::as_str);
+            let hint = match nearest(name, known.clone()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("write some of {}", known.collect::<Vec<_>>().join(",")),
+            };
+            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            return Err(params::invalid(
+                "fields",
+                format!("a step has no field `{shown}`: {hint}"),
+            ));
+        }
+        Ok(Self(Some(names)))
+    }
+
+    /// Returns a step with these fields alone.
+    pub(super) fn of(&self, step: &StepView) -> serde_json::Result<Value> {
+        let value = serde_json::to_value(step)?;
+        match (&self.0, value) {
+            (Some(names), Value::Object(mut all)) => {
+                let shown = names.iter().filter_map(|name| all.remove_entry(name));
+                Ok(Value::Object(shown.collect::<Map<_, _>>()))
+            }
+            (_, value) => Ok(value),
+        }
+    }
+
+    /// Whether all fields are shown.
+    pub(super) fn is_all(&self) -> bool {
+        self.0.is_none()
+    }
+}

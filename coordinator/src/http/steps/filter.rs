@@ -1,0 +1,158 @@
+//! Selects steps, for lists and for calls on many steps.
+
+use coordinator_core::{Core, Step};
+use jiff::Timestamp;
+use sluice_common::api::StepFilter;
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
+use sluice_common::selector::Selector;
+use sluice_common::state::StepState;
+use sluice_common::step::WorkKind;
+use sluice_common::step_names::StepNames;
+use sluice_common::time::{Span, Time};
+
+use super::super::error::ApiError;
+use super::super::params;
+use crate::clock::wall;
+use crate::view;
+
+/// Most ids in one filter.
+const MAX_IDS: usize = 1000;
+
+/// Filters after they were parsed; a `None` selects all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepSelector {
+    ids: Option<Vec<StepId>>,
+    names: Option<StepNames>,
+    states: Option<Vec<StepState>>,
+    subject: Option<Subject>,
+    submitted_by: Option<UserName>,
+    pool: Option<PoolName>,
+    node: Option<NodeName>,
+    work: Option<WorkKind>,
+    labels: Option<Selector>,
+    since: Option<Time>,
+    until: Option<Time>,
+}
+
+impl StepSelector {
+    pub(super) fn read(filter: &StepFilter) -> Result<Self, ApiError> {
+        Ok(Self {
+            ids: filter.id.as_deref().map(ids).transpose()?,
+            names: params::read("name", filter.name.as_deref())?,
+            states: params::states("state", filter.state.as_deref())?,
+            subject: params::read("subject", filter.subject.as_deref())?,
+            submitted_by: params::read("submitted_by", filter.submitted_by.as_deref())?,
+            pool: params::read("pool", filter.pool.as_deref())?,
+            node: params::read("node", filter.node.as_deref())?,
+            work: params::read("work", filter.work.as_deref())?,
+            labels: params::read("labels", filter.labels.as_deref())?,
+            since: moment("since", filter.since.as_deref())?,
+            until: moment("until", filter.until.as_deref())?,
+        })
+    }
+
+    /// Lists the steps that may match and whose place is after `place`, in the order of submission.
+    pub(super) fn candidates<'a>(
+        &self,
+        core: &'a Core,
+        place: u64,
+    ) -> Box<dyn Iterator<Item = &'a Step> + 'a> {
+        let Some(ids) = &self.ids else {
+            return Box::new(core.state().steps_after(place));
+        };
+        let named = ids.iter().filter_map(|id| core.state().step(id));
+        let mut named: Vec<&Step> = named.filter(|step| step.place > place).collect();
+        named.sort_by_key(|step| step.place);
+        Box::new(named.into_iter())
+    }
+
+    /// Lists the steps that may match and whose place is before `place`, the last submitted first.
+    pub(super) fn candidates_before<'a>(
+        &self,
+        core: &'a Core,
+        place: u64,
+    ) -> Box<dyn Iterator<Item = &'a Step> + 'a> {
+        if self.ids.is_none() {
+            return Box::new(core.state().steps_before(place));
+        }
+        let named: Vec<&Step> = self.candidates(core, 0).collect();
+        let before = named
+            .into_iter()
+            .rev()
+            .filter(move |step| step.place < place);
+        Box::new(before)
+    }
+
+    /// Whether a candidate matches all filters.
+    pub(super) fn takes(&self, core: &Core, step: &Step) -> bool {
+        self.takes_ever(core, step) && self.is_recent(step)
+    }
+
+    /// Whether it matches all filters except `since`.
+    pub(super) fn takes_ever(&self, core: &Core, step: &Step) -> bool {
+        let spec = &step.spec;
+        (self.states.as_ref()).is_none_or(|states| states.contains(&step.state))
+            && (self.until).is_none_or(|until| step.submitted_at <= until)
+            && (self.subject.as_ref()).is_none_or(|subject| spec.subject == *subject)
+            && (self.submitted_by.as_ref())
+                .is_none_or(|user| spec.submitted_by.as_ref() == Some(user))
+            && self.work.is_none_or(|work| spec.work == Some(work))
+            && (self.names.as_ref()).is_none_or(|names| names.select(step.id.as_str(), &spec.name))
+            && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(step, key)))
+            && (self.pool.as_ref()).is_none_or(|pool| view::pool_of(core, step) == Some(pool))
+            && (self.node.as_ref()).is_none_or(|node| was_last_on(step, node))
+    }
+
+    pub(super) fn has_since(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Whether it matches the filter `since`.
+    pub(super) fn is_recent(&self, step: &Step) -> bool {
+        let ended = step.finished.as_ref().map(|end| end.at);
+        self.since
+            .zip(ended)
+            .is_none_or(|(since, ended)| ended >= since)
+    }
+}
+
+fn was_last_on(step: &Step, node: &NodeName) -> bool {
+    step.latest()
+        .is_some_and(|attempt| attempt.on(node).is_some())
+}
+
+fn label<'a>(step: &'a Step, key: &str) -> Option<&'a str> {
+    let mut labels = step.spec.labels.iter();
+    let (_, value) = labels.find(|(name, _)| name.as_str() == key)?;
+    Some(value.as_str())
+}
+
+fn ids(text: &str) -> Result<Vec<StepId>, ApiError> {
+    let ids: Result<Vec<StepId>, _> = text.split(',').map(StepId::new).collect();
+    let mut ids = ids.map_err(|error| params::invalid("id", error))?;
+    if ids.len() > MAX_IDS {
+        let why = format!("{} ids: write at most {MAX_IDS}", ids.len());
+        return Err(params::invalid("id", why));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// Parses a point in time, or a duration before now.
+fn moment(name: &'static str, text: Option<&str>) -> Result<Option<Time>, ApiError> {
+    let parse = |text: &str| {
+        if let Ok(span) = text.parse::<Span>() {
+            return Some(wall().before(span));
+        }
+        let millis = text.parse::<Timestamp>().ok()?.as_millisecond();
+        Some(Time::from_unix_millis(u64::try_from(millis).unwrap_or(0)))
+    };
+    let refused = |text: &str| {
+        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        let way_out = "write a duration such as `2h` for that long ago, or a time such as `2026-01-31T08:00:00Z`";
+        params::invalid(name, format!("`{shown}` is not a time: {way_out}"))
+    };
+    let parsed = text.map(|text| parse(text).ok_or_else(|| refused(text)));
+    parsed.transpose()
+}

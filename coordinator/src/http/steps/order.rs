@@ -1,0 +1,191 @@
+//! Orders of the list of steps. In the order of submission, in both directions, the core has an index. For the others a
+//! page goes through all steps, by short scans, and keeps the first that belong on it.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
+
+use coordinator_core::{Core, Step};
+use serde::{Deserialize, Serialize};
+use sluice_common::id::{PoolName, StepId};
+use sluice_common::nearest::nearest;
+use sluice_common::state::StepState;
+use sluice_common::time::Time;
+
+use super::super::error::ApiError;
+use super::super::params;
+use crate::view;
+
+/// A property by which steps can be sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OrderKey {
+    Submitted,
+    Started,
+    Ended,
+    Name,
+    State,
+    Subject,
+    Pool,
+    Priority,
+}
+
+const SORT_KEYS: [(&str, OrderKey); 8] = [
+    ("submitted", OrderKey::Submitted),
+    ("started", OrderKey::Started),
+    ("ended", OrderKey::Ended),
+    ("name", OrderKey::Name),
+    ("state", OrderKey::State),
+    ("subject", OrderKey::Subject),
+    ("pool", OrderKey::Pool),
+    ("priority", OrderKey::Priority),
+];
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StepOrder {
+    pub(super) key: OrderKey,
+    pub(super) descending: bool,
+}
+
+impl StepOrder {
+    /// Parses a key, with `-` before it for the reverse order.
+    pub(super) fn read(text: Option<&str>) -> Result<Self, ApiError> {
+        let text = text.unwrap_or("submitted");
+        let (descending, word) = match text.strip_prefix('-') {
+            Some(word) => (true, word),
+            None => (false, text),
+        };
+        let words = SORT_KEYS.iter().map(|(word, _)| *word);
+        let found = SORT_KEYS.iter().find(|(known, _)| *known == word);
+        let (_, key) = found.ok_or_else(|| {
+            let hint = match nearest(word, words.clone()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("write one of {}", words.collect::<Vec<_>>().join(", ")),
+            };
+            let shown: String = word.chars().take(80).flat_map(char::escape_debug).collect();
+            params::invalid("sort", format!("steps are not sorted by `{shown}`: {hint}"))
+        })?;
+        let key = *key;
+        Ok(Self { key, descending })
+    }
+
+    /// Returns the position of a step in this order.
+    fn position(self, core: &Core, step: &Step) -> StepPosition {
+        let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
+        let began = step.latest().and_then(|attempt| attempt.began_at);
+        let value = match self.key {
+            OrderKey::Submitted => Some(number(step.place)),
+            OrderKey::Started => time(began),
+            OrderKey::Ended => time(step.finished.map(|end| end.at)),
+            OrderKey::Name => Some(text(&step.spec.name)),
+            OrderKey::State => {
+                let order = StepState::ALL.iter().position(|state| *state == step.state);
+                order.map(|order| number(order as u64))
+            }
+            OrderKey::Subject => Some(text(step.spec.subject.as_str())),
+            OrderKey::Pool => view::pool_of(core, step).map(|pool| text(PoolName::as_str(pool))),
+            OrderKey::Priority => Some(OrderValue::Number(step.spec.priority)),
+        };
+        StepPosition {
+            descending: self.descending,
+            value,
+            place: step.place,
+        }
+    }
+}
+
+fn number(value: u64) -> OrderValue {
+    OrderValue::Number(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn text(value: &str) -> OrderValue {
+    OrderValue::Text(value.to_owned())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+enum OrderValue {
+    Number(i64),
+    Text(String),
+}
+
+/// Position of a step in a sorted list. Steps without a value come last; of equal ones the earlier submitted comes
+/// first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StepPosition {
+    descending: bool,
+    value: Option<OrderValue>,
+    place: u64,
+}
+
+impl Ord for StepPosition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let values = match (&self.value, &other.value) {
+            (Some(own), Some(other)) if self.descending => Reverse(own).cmp(&Reverse(other)),
+            (Some(own), Some(other)) => own.cmp(other),
+            (own, other) => other.is_some().cmp(&own.is_some()),
+        };
+        values.then(self.place.cmp(&other.place))
+    }
+}
+
+impl PartialOrd for StepPosition {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Writes the position as a cursor: letters and digits alone, so that it needs no quoting.
+impl std::fmt::Display for StepPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let json = serde_json::to_vec(self).map_err(|_| std::fmt::Error)?;
+        f.write_str(&sluice_common::hex::encode(&json))
+    }
+}
+
+impl StepPosition {
+    /// Parses a cursor of a list in this order.
+    pub(super) fn read(cursor: &str, order: StepOrder) -> Option<Self> {
+        let digits = cursor.as_bytes().chunks(2);
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        let json: Vec<u8> = digits.map(byte).collect::<Option<_>>()?;
+        let position: Self = serde_json::from_slice(&json).ok()?;
+        (position.descending == order.descending).then_some(position)
+    }
+}
+
+/// The first steps of a page in an order without an index, while all steps are gone through.
+pub(super) struct PageSteps {
+    order: StepOrder,
+    after: Option<StepPosition>,
+    room: usize,
+    kept: BTreeSet<(StepPosition, StepId)>,
+}
+
+impl PageSteps {
+    pub(super) fn new(order: StepOrder, after: Option<StepPosition>, room: usize) -> Self {
+        Self {
+            order,
+            after,
+            room,
+            kept: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn offer(&mut self, core: &Core, step: &Step) {
+        let position = self.order.position(core, step);
+        if self.after.as_ref().is_some_and(|after| position <= *after) {
+            return;
+        }
+        let is_full = self.kept.len() >= self.room;
+        if is_full && self.kept.last().is_some_and(|(last, _)| position > *last) {
+            return;
+        }
+        self.kept.insert((position, step.id.clone()));
+        if self.kept.len() > self.room {
+            self.kept.pop_last();
+        }
+    }
+
+    pub(super) fn in_order(self) -> impl Iterator<Item = (StepPosition, StepId)> {
+        self.kept.into_iter()
+    }
+}
