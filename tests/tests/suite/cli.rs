@@ -255,7 +255,7 @@ fn events_from_now_on_are_those_that_happen_later_also_over_a_lost_coordinator()
     let refused = dev.sluice(&["get", "events", "--since", "noww"]);
     assert_eq!(refused.code, 2);
     assert!(
-        refused.stderr.contains("1200, or `now`"),
+        refused.stderr.contains("the number of one, or `now`"),
         "{}",
         refused.stderr
     );
