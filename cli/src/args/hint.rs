@@ -1,6 +1,8 @@
 //! Suggests what users of other tools mean by their commands. Pure.
 
 mod elsewhere;
+#[cfg(test)]
+mod page;
 
 use std::ffi::OsString;
 
