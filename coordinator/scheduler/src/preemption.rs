@@ -155,7 +155,9 @@ pub(crate) fn outcome<'a>(
         return found;
     }
     // Own victims would only pass the preemption on: rather preempt the one run that is enough.
-    let foreign = candidates.filtered(|it| it.rule != PreemptionRule::Own);
+    // Also those that went past the request are own ones.
+    let own = &in_pool.request.subject;
+    let foreign = candidates.filtered(|it| it.run.request.subject != *own);
     one_that_is_enough(in_pool, &foreign, cache.heads()).unwrap_or(found)
 }
 
