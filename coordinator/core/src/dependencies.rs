@@ -12,9 +12,8 @@ use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_reasons::{Cause, Wait};
 
-use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
-use crate::handlers::step_action::judge_again;
+use crate::handlers::step_action::enter_queue;
 use crate::model::step::Step;
 use crate::output::Refusal;
 use crate::record::{self, Record};
@@ -69,8 +68,7 @@ pub(crate) fn resolve_dependencies(ctx: &mut Context) {
                 });
                 let step = ctx.state().step(&id);
                 if step.is_some_and(Step::is_schedulable) {
-                    judge_again(ctx, &id);
-                    await_units(ctx, &id);
+                    enter_queue(ctx, &id);
                 }
             }
         }

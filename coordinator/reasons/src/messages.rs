@@ -28,6 +28,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Display;
 
+use sluice_common::dependency::ExpectedEnd;
 use sluice_common::id::PoolName;
 
 /// Shortens a list to the first `most` names and the number of the others.
@@ -45,6 +46,15 @@ pub(crate) fn with_source(amount: String, by_default: Option<&PoolName>) -> Stri
     match by_default {
         Some(pool) => format!("{amount} (default of pool `{pool}`)"),
         None => amount,
+    }
+}
+
+/// Words for the end that a dependency asks for, after the name of the step.
+pub(crate) fn has_ended(end: ExpectedEnd) -> &'static str {
+    match end {
+        ExpectedEnd::Ok => "has succeeded",
+        ExpectedEnd::Any => "has ended",
+        ExpectedEnd::Failed => "has failed",
     }
 }
 

@@ -232,37 +232,24 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
 
 fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
     let Previewed { step, reason, .. } = it;
-    let pool = it.pool.clone();
     let standing = reason.clone();
-    if step.state.is_terminal() {
-        let line = failed(pool, Check::Rejected(standing));
-        return (CheckStatus::Failed, Vec::from([line]));
-    }
-    if !step.is_ready() {
-        let check = Check::Later(standing);
-        let passage = CheckStatus::Passed;
-        let line = CheckLine {
-            pool,
-            passage,
-            check,
-        };
-        return (passage, Vec::from([line]));
-    }
-    let Some(attempt) = step.latest() else {
-        return (CheckStatus::Passed, places(ctx, it));
-    };
-    let parts = attempt.parts.iter();
-    let parts = parts.map(|part| (part.node.clone(), part.gpus.len()));
-    let check = Check::Starts {
-        standing,
-        parts: parts.collect(),
+    let (passage, check) = match step.latest() {
+        _ if step.state.is_terminal() => (CheckStatus::Failed, Check::Rejected(standing)),
+        _ if !step.is_ready() => (CheckStatus::Passed, Check::Later(standing)),
+        None => return (CheckStatus::Passed, places(ctx, it)),
+        Some(attempt) => {
+            let parts = attempt.parts.iter();
+            let parts = parts.map(|part| (part.node.clone(), part.gpus.len()));
+            let parts = parts.collect();
+            (CheckStatus::Passed, Check::Starts { standing, parts })
+        }
     };
     let line = CheckLine {
-        pool,
-        passage: CheckStatus::Passed,
+        pool: it.pool.clone(),
+        passage,
         check,
     };
-    (CheckStatus::Passed, Vec::from([line]))
+    (passage, Vec::from([line]))
 }
 
 /// The lines about each pool in which the step is queued: its place, and the reason.

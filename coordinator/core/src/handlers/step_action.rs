@@ -66,8 +66,9 @@ pub(crate) fn hold_step(ctx: &mut Context, id: &StepId) {
     }
 }
 
-/// Rejects a held step that can never start any more, because terms may have changed while it was in no queue.
-pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
+/// Lets a step that was in no queue wait for resources, or rejects it if it can never start any more, because terms may
+/// have changed meanwhile.
+pub(crate) fn enter_queue(ctx: &mut Context, id: &StepId) {
     if let Some(reason) = never_starts(ctx, id, &[]) {
         ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
@@ -75,6 +76,7 @@ pub(crate) fn judge_again(ctx: &mut Context, id: &StepId) {
             reason,
         }));
     }
+    await_units(ctx, id);
 }
 
 /// Resumes a held step; other steps go on already.
@@ -84,8 +86,7 @@ pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
         return;
     };
     ctx.record(Record::Unheld { step: id.clone() });
-    judge_again(ctx, id);
-    await_units(ctx, id);
+    enter_queue(ctx, id);
     if let Some(attempt) = attempt {
         await_overdue(ctx, &attempt);
     }

@@ -8,7 +8,7 @@ use core::fmt;
 
 use sluice_common::amount::STEP_RUN;
 use sluice_common::api::timestamp;
-use sluice_common::dependency::{Dependency, ExpectedEnd};
+use sluice_common::dependency::Dependency;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -18,7 +18,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
 use super::slices::{available, requested};
-use super::{quoted, shortened, with_source};
+use super::{has_ended, quoted, shortened, with_source};
 use crate::rejection::{DomainShortage, ForbiddingHosts, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
@@ -137,11 +137,7 @@ fn begin(at: Time) -> String {
 fn dependencies(unmet: &[(Dependency, StepState)], count: u64) -> String {
     let awaited = unmet.iter().map(|(dependency, state)| {
         let Dependency { step, end } = dependency;
-        let end = match end {
-            ExpectedEnd::Ok => "has succeeded",
-            ExpectedEnd::Any => "has ended",
-            ExpectedEnd::Failed => "has failed",
-        };
+        let end = has_ended(*end);
         format!("`{step}` {end} ({state} now)")
     });
     let awaited: Vec<String> = awaited.collect();

@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::api::timestamp;
-use sluice_common::dependency::{Dependency, ExpectedEnd};
+use sluice_common::dependency::Dependency;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
@@ -13,9 +13,9 @@ use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
 
 use super::exit::exited;
-use super::quoted;
 use super::rejection::rejected;
 use super::suspension::not_suspended;
+use super::{has_ended, quoted};
 use crate::Cause;
 
 impl Cause {
@@ -134,11 +134,7 @@ fn waited_too_long(queue_timeout: Span) -> String {
 
 fn dependency_failed(dependency: &Dependency, ended: StepState, chain: &[StepId]) -> String {
     let Dependency { step, end } = dependency;
-    let required = match end {
-        ExpectedEnd::Ok => "has succeeded",
-        ExpectedEnd::Any => "has ended",
-        ExpectedEnd::Failed => "has failed",
-    };
+    let required = has_ended(*end);
     let led = match chain {
         [] | [_] => String::new(),
         [first, ..] => format!(" because of `{first}` ({})", chain_of(chain)),
