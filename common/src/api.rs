@@ -71,7 +71,7 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use steps::{StepFilter, StepOutcomeView, StepsActionRequest, StepsActionView};
+pub use steps::{StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest, StepsActionView};
 pub use template::{EffectiveSpecView, TemplateView};
 pub use timestamp::{TimeError, parse_timestamp, timestamp};
 pub use topology::{DomainView, TopologyView};

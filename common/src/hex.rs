@@ -1,6 +1,7 @@
 //! Hexadecimal encoding and decoding, lower case.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -13,15 +14,18 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// Decodes exactly `2 * N` digits of either case; `None` for any other text.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let fits = text.len() == 2 * N;
+    fits.then(|| decode_all(text)?.try_into().ok())?
+}
+
+/// Decodes two digits of either case for each byte; `None` for any other text.
+pub fn decode_all(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
+    if !rest.is_empty() {
         return None;
     }
-    let mut bytes = [0; N];
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = value(*high)? << 4 | value(*low)?;
-    }
-    Some(bytes)
+    let byte = |[high, low]: &[u8; 2]| Some(value(*high)? << 4 | value(*low)?);
+    pairs.iter().map(byte).collect()
 }
 
 fn value(digit: u8) -> Option<u8> {

@@ -69,6 +69,11 @@ pub fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?'])
 }
 
+/// A pattern that matches a name in a list of names: one with a comma would be read as two.
+pub fn in_list(name: &str) -> String {
+    name.replace(',', "?")
+}
+
 /// Matches from left to right. After a mismatch the last `*` takes one character more, so the time is bounded by the
 /// product of the lengths.
 fn is_match(pattern: &str, text: &str) -> bool {

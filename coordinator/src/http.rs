@@ -53,6 +53,7 @@ use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::routing::{delete, get, patch, post};
+use coordinator_core::StepAction;
 use tokio::net::TcpListener;
 
 pub use api::{Api, PublicAccess, TrustedIssuer};
@@ -91,9 +92,9 @@ fn steps_routes() -> Router<Api> {
         .route("/v1/steps", get(steps::list).post(submit::one))
         .route("/v1/steps:batch", post(submit::batch))
         .route("/v1/steps:cancel", post(steps::cancel_many))
-        .route("/v1/steps:suspend", post(steps::suspend_many))
-        .route("/v1/steps:resume", post(steps::resume_many))
-        .route("/v1/steps:requeue", post(steps::requeue_many))
+        .route("/v1/steps:suspend", steps::act_on_many(StepAction::Suspend))
+        .route("/v1/steps:resume", steps::act_on_many(StepAction::Resume))
+        .route("/v1/steps:requeue", steps::act_on_many(StepAction::Requeue))
         .route(
             "/v1/steps/{step}",
             get(steps::get).post(steps::act).fallback(steps::no_method),

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use sluice_common::api::StepOrderKey;
 use sluice_common::selector::Selector;
 use sluice_common::step::WorkKind;
 use sluice_common::step_names::StepNames;
@@ -120,25 +121,14 @@ fn moment(text: &str) -> Result<String, String> {
     }
 }
 
-/// Keys by which the API sorts steps.
-const SORT_KEYS: [&str; 8] = [
-    "submitted",
-    "started",
-    "ended",
-    "name",
-    "state",
-    "subject",
-    "pool",
-    "priority",
-];
-
 fn sort_key(text: &str) -> Result<String, String> {
     let word = text.strip_prefix('-').unwrap_or(text);
-    match SORT_KEYS.contains(&word) {
+    let known = StepOrderKey::ALL.map(StepOrderKey::as_str);
+    match known.contains(&word) {
         true => Ok(text.to_owned()),
         false => Err(format!(
             "write one of {}, with `-` before it for the reverse",
-            SORT_KEYS.join(", ")
+            known.join(", ")
         )),
     }
 }

@@ -1,6 +1,7 @@
 //! Steps by id or by name: wherever a command takes an id, it takes the name of a step too, if only one has it.
 
 use sluice_common::api::{StepFilter, StepView};
+use sluice_common::step_names::in_list;
 
 use super::{ApiError, Client};
 
@@ -34,8 +35,7 @@ impl Client {
 
     /// Returns the only live step of this name; without a live one, the only one that has ended.
     fn step_of_name(&self, name: &str) -> Result<Option<StepView>, ApiError> {
-        // A name with a comma would be read as two.
-        let pattern = name.replace(',', "?");
+        let pattern = in_list(name);
         let live = StepFilter {
             name: Some(pattern),
             since: Some("0s".to_owned()),

@@ -12,7 +12,7 @@ use sluice_common::api::{
     ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
     RoleView, StepView, TemplateView, TopologyView, ValidationView,
 };
-use sluice_common::step_names::{StepNamesError, is_pattern};
+use sluice_common::step_names::{StepNamesError, in_list, is_pattern};
 
 use super::outage_note;
 use crate::args::{GetArgs, GetKind};
@@ -35,12 +35,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         *name = bare.unwrap_or_else(|| name.clone());
     }
     if args.kind == GetKind::Steps && args.names.iter().any(|name| is_pattern(name)) {
-        // A name with a comma would be read as two.
-        let names: Vec<String> = args
-            .names
-            .drain(..)
-            .map(|name| name.replace(',', "?"))
-            .collect();
+        let names: Vec<String> = args.names.drain(..).map(|name| in_list(&name)).collect();
         let names = names.join(",").parse();
         args.name = Some(names.map_err(|error: StepNamesError| Failure::Usage(error.to_string()))?);
     }

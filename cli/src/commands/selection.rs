@@ -3,7 +3,7 @@
 use sluice_common::api::StepFilter;
 use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
-use sluice_common::step_names::is_pattern;
+use sluice_common::step_names::{in_list, is_pattern};
 
 use crate::args::StepSelector;
 use crate::client::Client;
@@ -23,12 +23,7 @@ impl StepSelector {
 
     /// Returns the filters of the API. With several, a step is selected if it matches all.
     pub(crate) fn filter(&self, client: &Client) -> Result<StepFilter, Failure> {
-        // A name with a comma would be read as two.
-        let names: Vec<String> = self
-            .steps
-            .iter()
-            .map(|name| name.replace(',', "?"))
-            .collect();
+        let names: Vec<String> = self.steps.iter().map(|name| in_list(name)).collect();
         let states: Vec<&str> = self.state.iter().copied().map(StepState::as_str).collect();
         let mut filter = StepFilter {
             name: Some(names.join(",")).filter(|names| !names.is_empty()),
@@ -59,12 +54,8 @@ fn add_mine(client: &Client, filter: &mut StepFilter) -> Result<(), Failure> {
 
 /// Formats the filters for a message.
 pub(crate) fn in_words(filter: &StepFilter) -> String {
-    let set: Vec<String> = filter
-        .set()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    match set.is_empty() {
-        true => "that you may change".to_owned(),
-        false => set.join(" "),
+    match filter.set().next() {
+        None => "that you may change".to_owned(),
+        Some(_) => filter.to_string(),
     }
 }

@@ -6,15 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sluice_common::id::{MAX_NAME_BYTES, PoolName};
 use sluice_common::nearest::nearest;
 
 use super::{ContextError, ContextFile, config_dir, read};
 
 /// Name of the context in `context.json`.
 pub(crate) const DEFAULT: &str = "default";
-
-/// Longest name of a context.
-const MAX_NAME_BYTES: usize = 63;
 
 /// Fields of a context file that hold paths relative to it.
 const PATHS: [&str; 3] = ["ca", "cert", "key"];
@@ -203,10 +201,8 @@ pub(crate) fn as_name(chosen: &Path) -> Option<&str> {
 /// # Errors
 /// If it has characters beyond those of names of pools, or is too long.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-    match begins && name.chars().all(plain) && name.len() <= MAX_NAME_BYTES {
-        true if !name.ends_with(".json") => Ok(()),
+    match PoolName::new(name) {
+        Ok(_) if !name.ends_with(".json") => Ok(()),
         _ => Err(format!(
             "write 1 to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`, with a letter or digit first and no `.json` at the end"
         )),

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ErrorView;
@@ -67,6 +68,66 @@ impl StepFilter {
         ];
         let set = fields.into_iter();
         set.filter_map(|(name, value)| Some((name, value.as_deref()?)))
+    }
+}
+
+/// A property by which lists of steps are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOrderKey {
+    /// Order of submission.
+    Submitted,
+    /// Start of the last attempt.
+    Started,
+    /// Time of the end.
+    Ended,
+    /// Name of the step.
+    Name,
+    /// State, from queued to ended.
+    State,
+    /// Name of the subject.
+    Subject,
+    /// Name of the pool.
+    Pool,
+    /// Priority, the lowest first.
+    Priority,
+}
+
+impl StepOrderKey {
+    /// All properties, in display order.
+    pub const ALL: [StepOrderKey; 8] = [
+        StepOrderKey::Submitted,
+        StepOrderKey::Started,
+        StepOrderKey::Ended,
+        StepOrderKey::Name,
+        StepOrderKey::State,
+        StepOrderKey::Subject,
+        StepOrderKey::Pool,
+        StepOrderKey::Priority,
+    ];
+
+    /// The word as the API takes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StepOrderKey::Submitted => "submitted",
+            StepOrderKey::Started => "started",
+            StepOrderKey::Ended => "ended",
+            StepOrderKey::Name => "name",
+            StepOrderKey::State => "state",
+            StepOrderKey::Subject => "subject",
+            StepOrderKey::Pool => "pool",
+            StepOrderKey::Priority => "priority",
+        }
+    }
+}
+
+/// Formats the set filters as `name=value`, with spaces between them.
+impl fmt::Display for StepFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (name, value)) in self.set().enumerate() {
+            let gap = if place == 0 { "" } else { " " };
+            write!(f, "{gap}{name}={value}")?;
+        }
+        Ok(())
     }
 }
 

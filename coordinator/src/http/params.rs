@@ -174,6 +174,11 @@ pub(super) fn step_id(text: &str) -> Result<StepId, ApiError> {
     })
 }
 
+/// A text of the caller for a message: cut, and escaped.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
 pub(super) fn invalid(name: &'static str, message: impl ToString) -> ApiError {
     ApiError::InvalidParameter {
         name,

@@ -28,7 +28,7 @@ use super::{Api, step_move};
 use crate::view;
 
 pub(super) use list::list;
-pub(super) use many::{cancel_many, requeue_many, resume_many, suspend_many};
+pub(super) use many::{act_on_many, cancel_many};
 
 /// Default and longest time of `:wait`, below the timeouts of proxies and clients.
 const DEFAULT_WAIT: Span = Span::from_secs(30);

@@ -43,7 +43,7 @@ pub(super) async fn one(
     api.disk_space().check()?;
     let mut step = understand(body::parse(&json, "")?, key.as_ref(), 0)?;
     permit(&caller, &mut step)?;
-    refuse_hidden_dependency(&api, &caller, &step).await?;
+    let step = hide_dependency(&api, &caller, step).await?;
     let id = Some(step.id.as_str());
     let what = (Verb::Create, Resource::Steps);
     caller.note(&api, what, id).await?;
@@ -70,7 +70,7 @@ async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Res
     request.chosen_id()?;
     let mut step = NewStep::new(ids::draw()?, request.check()?);
     permit(caller, &mut step)?;
-    refuse_hidden_dependency(api, caller, &step).await?;
+    let step = hide_dependency(api, caller, step).await?;
     let mut preview = api.engine().preview(step, view::preview).await?;
     preview.step = preview.step.map(|step| caller.seen(step));
     Ok(Json(preview).into_response())
@@ -103,21 +103,13 @@ pub(super) async fn batch(
         let mut step = step?;
         permit(&caller, &mut step).map(|()| step)
     });
+    let understood = hide_dependencies(&api, &caller, understood.collect()).await?;
+    let understood = understood.into_iter();
     let (good, bad): (Vec<_>, Vec<_>) = (0..).zip(understood).partition(|(_, step)| step.is_ok());
     let (places, steps): (Vec<usize>, Vec<NewStep>) = good
         .into_iter()
         .filter_map(|(place, step)| Some((place, step.ok()?)))
         .unzip();
-    let hidden = hidden_dependencies(&api, &caller, &steps).await?;
-    let (refused, good): (Vec<_>, Vec<_>) = places
-        .into_iter()
-        .zip(steps)
-        .zip(hidden)
-        .partition(|(_, hidden)| hidden.is_some());
-    let refused = refused
-        .into_iter()
-        .filter_map(|((place, _), hidden)| Some((place, Err(ApiError::from(hidden?)))));
-    let (places, steps): (Vec<usize>, Vec<NewStep>) = good.into_iter().map(|(it, _)| it).unzip();
     if !steps.is_empty() {
         let what = (Verb::Create, Resource::Steps);
         let name = format!("a batch of {}", steps.len());
@@ -143,8 +135,7 @@ pub(super) async fn batch(
     let failed = bad
         .into_iter()
         .filter_map(|(place, step)| Some((place, Err(step.err()?))));
-    let mut results: Vec<(usize, Result<StepView, ApiError>)> =
-        stored.chain(failed).chain(refused).collect();
+    let mut results: Vec<(usize, Result<StepView, ApiError>)> = stored.chain(failed).collect();
     results.sort_by_key(|(place, _)| *place);
     Ok(Json(BatchView {
         results: results
@@ -180,48 +171,40 @@ fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     caller.require(&ask, None)
 }
 
-/// Returns, for each step, the refusal if it is to start after one that the caller may not see: the same as if that one did
-/// not exist.
-async fn hidden_dependencies(
+/// Refuses each step that is to start after one which the caller may not see, as if that one did not exist.
+async fn hide_dependencies(
     api: &Api,
     caller: &Caller,
-    steps: &[NewStep],
-) -> Result<Vec<Option<Refusal>>, ApiError> {
-    if caller.is_unbounded() || steps.iter().all(|step| step.spec.after.is_empty()) {
-        return Ok(vec![None; steps.len()]);
+    steps: Vec<Result<NewStep, ApiError>>,
+) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
+    let mut after = steps.iter().flatten().flat_map(|step| &step.spec.after);
+    if caller.is_unbounded() || after.next().is_none() {
+        return Ok(steps);
     }
-    let named: Vec<(StepId, Vec<StepId>)> = steps
-        .iter()
-        .map(|step| {
-            let after = step.spec.after.iter().map(|it| it.step.clone());
-            (step.id.clone(), after.collect())
-        })
-        .collect();
     let who = caller.clone();
     let read = api.engine().read(move |core| {
-        let hidden = |on: &StepId| {
+        let is_hidden = |on: &StepId| {
             let known = core.state().step(on);
             known.is_some_and(|known| !who.lists(core, known))
         };
-        let refusals = named.into_iter().map(|(step, after)| {
-            let on = after.into_iter().find(|on| hidden(on))?;
-            Some(Refusal::UnknownDependency { step, on })
+        let checked = steps.into_iter().map(|step| {
+            let step = step?;
+            let mut after = step.spec.after.iter().map(|it| &it.step);
+            let Some(on) = after.find(|on| is_hidden(on)).cloned() else {
+                return Ok(step);
+            };
+            let step = step.id;
+            Err(Refusal::UnknownDependency { step, on }.into())
         });
-        refusals.collect()
+        checked.collect()
     });
     Ok(read.await?)
 }
 
-async fn refuse_hidden_dependency(
-    api: &Api,
-    caller: &Caller,
-    step: &NewStep,
-) -> Result<(), ApiError> {
-    let hidden = hidden_dependencies(api, caller, std::slice::from_ref(step)).await?;
-    match hidden.into_iter().flatten().next() {
-        Some(refusal) => Err(refusal.into()),
-        None => Ok(()),
-    }
+/// The same for one step.
+async fn hide_dependency(api: &Api, caller: &Caller, step: NewStep) -> Result<NewStep, ApiError> {
+    let mut checked = hide_dependencies(api, caller, vec![Ok(step)]).await?;
+    checked.remove(0)
 }
 
 fn item(result: Result<StepView, ApiError>) -> BatchItem {

@@ -34,7 +34,7 @@ impl StepFields {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("write some of {}", known.collect::<Vec<_>>().join(",")),
             };
-            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            let shown = params::shown(name);
             return Err(params::invalid(
                 "fields",
                 format!("a step has no field `{shown}`: {hint}"),

@@ -149,7 +149,7 @@ fn moment(name: &'static str, text: Option<&str>) -> Result<Option<Time>, ApiErr
         Some(Time::from_unix_millis(u64::try_from(millis).unwrap_or(0)))
     };
     let refused = |text: &str| {
-        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        let shown = params::shown(text);
         let way_out = "write a duration such as `2h` for that long ago, or a time such as `2026-01-31T08:00:00Z`";
         params::invalid(name, format!("`{shown}` is not a time: {way_out}"))
     };

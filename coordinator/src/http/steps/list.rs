@@ -6,7 +6,7 @@ use axum::extract::State;
 use coordinator_core::{Core, Step};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sluice_common::api::{Page, StepFilter, StepView};
+use sluice_common::api::{Page, StepFilter, StepOrderKey, StepView};
 
 use super::super::Api;
 use super::super::access::Caller;
@@ -15,7 +15,7 @@ use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use super::fields::StepFields;
 use super::filter::StepSelector;
-use super::order::{OrderKey, PageSteps, StepOrder, StepPosition};
+use super::order::{PageSteps, StepOrder, StepPosition};
 use crate::view;
 
 /// Steps that one scan reads. A list with few matches takes several scans.
@@ -87,7 +87,7 @@ pub(in super::super) async fn list(
         matcher: StepSelector::read(&params.filter())?,
     };
     let page = match list.order.key {
-        OrderKey::Submitted => list.by_submission().await?,
+        StepOrderKey::Submitted => list.by_submission().await?,
         _ => list.sorted().await?,
     };
     Ok(Json(page))
@@ -192,11 +192,7 @@ impl StepList {
 }
 
 fn not_a_cursor(cursor: &str) -> ApiError {
-    let cursor: String = cursor
-        .chars()
-        .take(80)
-        .flat_map(char::escape_debug)
-        .collect();
+    let cursor = params::shown(cursor);
     params::invalid(
         "cursor",
         format!(

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::{Request, State};
+use axum::routing::{MethodRouter, post};
 use coordinator_core::{Core, Refusal, Step, StepAction};
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -51,7 +52,7 @@ pub(in super::super) struct CancelStepsParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct StepsActionParams {
+struct StepsActionParams {
     dry_run: Option<String>,
 }
 
@@ -67,37 +68,14 @@ pub(in super::super) async fn cancel_many(
     act(api, caller, action, params.dry_run, request).await
 }
 
-/// Handles `POST /v1/steps:suspend`.
-pub(in super::super) async fn suspend_many(
-    State(api): State<Api>,
-    caller: Caller,
-    Params(params): Params<StepsActionParams>,
-    request: Request,
-) -> StepsAnswer {
-    let action = StepsAction::Other(StepAction::Suspend);
-    act(api, caller, action, params.dry_run, request).await
-}
-
-/// Handles `POST /v1/steps:resume`.
-pub(in super::super) async fn resume_many(
-    State(api): State<Api>,
-    caller: Caller,
-    Params(params): Params<StepsActionParams>,
-    request: Request,
-) -> StepsAnswer {
-    let action = StepsAction::Other(StepAction::Resume);
-    act(api, caller, action, params.dry_run, request).await
-}
-
-/// Handles `POST /v1/steps:requeue`.
-pub(in super::super) async fn requeue_many(
-    State(api): State<Api>,
-    caller: Caller,
-    Params(params): Params<StepsActionParams>,
-    request: Request,
-) -> StepsAnswer {
-    let action = StepsAction::Other(StepAction::Requeue);
-    act(api, caller, action, params.dry_run, request).await
+/// Makes the handler of `POST /v1/steps:suspend`, `:resume` or `:requeue`.
+pub(in super::super) fn act_on_many(action: StepAction) -> MethodRouter<Api> {
+    let action = StepsAction::Other(action);
+    post(
+        move |State(api), caller, Params(params): Params<StepsActionParams>, request| {
+            act(api, caller, action, params.dry_run, request)
+        },
+    )
 }
 
 #[derive(Clone, Copy)]
@@ -191,11 +169,7 @@ impl ScanRange {
             Some(Self { after, last })
         });
         range.ok_or_else(|| {
-            let shown: String = cursor
-                .chars()
-                .take(80)
-                .flat_map(char::escape_debug)
-                .collect();
+            let shown = params::shown(cursor);
             let why =
                 format!("`{shown}` is not a cursor: pass the `next_cursor` of the answer before");
             params::invalid("cursor", why)
@@ -230,11 +204,7 @@ async fn act(
         },
     };
     if !dry_run {
-        let filters: Vec<String> = filter
-            .set()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let filters = Some(filters.join(" ")).filter(|filters| !filters.is_empty());
+        let filters = Some(filter.to_string()).filter(|filters| !filters.is_empty());
         let what = (action.verb(), Resource::Steps);
         caller.note(&api, what, filters.as_deref()).await?;
     }

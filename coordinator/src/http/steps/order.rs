@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 
 use coordinator_core::{Core, Step};
 use serde::{Deserialize, Serialize};
+use sluice_common::api::StepOrderKey;
+use sluice_common::hex;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
@@ -15,34 +17,10 @@ use super::super::error::ApiError;
 use super::super::params;
 use crate::view;
 
-/// A property by which steps can be sorted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OrderKey {
-    Submitted,
-    Started,
-    Ended,
-    Name,
-    State,
-    Subject,
-    Pool,
-    Priority,
-}
-
-const SORT_KEYS: [(&str, OrderKey); 8] = [
-    ("submitted", OrderKey::Submitted),
-    ("started", OrderKey::Started),
-    ("ended", OrderKey::Ended),
-    ("name", OrderKey::Name),
-    ("state", OrderKey::State),
-    ("subject", OrderKey::Subject),
-    ("pool", OrderKey::Pool),
-    ("priority", OrderKey::Priority),
-];
-
 /// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepOrder {
-    pub(super) key: OrderKey,
+    pub(super) key: StepOrderKey,
     pub(super) descending: bool,
 }
 
@@ -54,17 +32,18 @@ impl StepOrder {
             Some(word) => (true, word),
             None => (false, text),
         };
-        let words = SORT_KEYS.iter().map(|(word, _)| *word);
-        let found = SORT_KEYS.iter().find(|(known, _)| *known == word);
-        let (_, key) = found.ok_or_else(|| {
+        let words = StepOrderKey::ALL.into_iter().map(StepOrderKey::as_str);
+        let found = StepOrderKey::ALL
+            .into_iter()
+            .find(|key| key.as_str() == word);
+        let key = found.ok_or_else(|| {
             let hint = match nearest(word, words.clone()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("write one of {}", words.collect::<Vec<_>>().join(", ")),
             };
-            let shown: String = word.chars().take(80).flat_map(char::escape_debug).collect();
+            let shown = params::shown(word);
             params::invalid("sort", format!("steps are not sorted by `{shown}`: {hint}"))
         })?;
-        let key = *key;
         Ok(Self { key, descending })
     }
 
@@ -73,17 +52,19 @@ impl StepOrder {
         let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
         let began = step.latest().and_then(|attempt| attempt.began_at);
         let value = match self.key {
-            OrderKey::Submitted => Some(number(step.place)),
-            OrderKey::Started => time(began),
-            OrderKey::Ended => time(step.finished.map(|end| end.at)),
-            OrderKey::Name => Some(text(&step.spec.name)),
-            OrderKey::State => {
+            StepOrderKey::Submitted => Some(number(step.place)),
+            StepOrderKey::Started => time(began),
+            StepOrderKey::Ended => time(step.finished.map(|end| end.at)),
+            StepOrderKey::Name => Some(text(&step.spec.name)),
+            StepOrderKey::State => {
                 let order = StepState::ALL.iter().position(|state| *state == step.state);
                 order.map(|order| number(order as u64))
             }
-            OrderKey::Subject => Some(text(step.spec.subject.as_str())),
-            OrderKey::Pool => view::pool_of(core, step).map(|pool| text(PoolName::as_str(pool))),
-            OrderKey::Priority => Some(OrderValue::Number(step.spec.priority)),
+            StepOrderKey::Subject => Some(text(step.spec.subject.as_str())),
+            StepOrderKey::Pool => {
+                view::pool_of(core, step).map(|pool| text(PoolName::as_str(pool)))
+            }
+            StepOrderKey::Priority => Some(OrderValue::Number(step.spec.priority)),
         };
         StepPosition {
             descending: self.descending,
@@ -137,16 +118,14 @@ impl PartialOrd for StepPosition {
 impl std::fmt::Display for StepPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let json = serde_json::to_vec(self).map_err(|_| std::fmt::Error)?;
-        f.write_str(&sluice_common::hex::encode(&json))
+        f.write_str(&hex::encode(&json))
     }
 }
 
 impl StepPosition {
     /// Parses a cursor of a list in this order.
     pub(super) fn read(cursor: &str, order: StepOrder) -> Option<Self> {
-        let digits = cursor.as_bytes().chunks(2);
-        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        let json: Vec<u8> = digits.map(byte).collect::<Option<_>>()?;
+        let json = hex::decode_all(cursor)?;
         let position: Self = serde_json::from_slice(&json).ok()?;
         (position.descending == order.descending).then_some(position)
     }
