@@ -40,7 +40,7 @@ pub(crate) fn fill<'a, 'c, 'r>(
                 was_short_end = obstacles.is_empty();
                 let ways = obstacles.into_iter().rev().map(|one| {
                     let mut left_out = left_out.clone();
-                    left_out.insert(one);
+                    left_out.extend(one);
                     left_out
                 });
                 untried.extend(ways);
@@ -50,12 +50,15 @@ pub(crate) fn fill<'a, 'c, 'r>(
     None
 }
 
+/// Runs whose removal together protects another run.
+type Obstacle<'a> = Vec<&'a AttemptId>;
+
 /// Result of taking candidates in victim order.
 enum CountResult<'a, 'c, 'r> {
     /// These victims are enough; the pool without them.
     Enough(Vec<&'c Candidate<'a>>, Box<WhatIf<'a, 'r>>),
-    /// Not enough. `obstacles` are the runs, in victim order, whose removal protected another run.
-    Short { obstacles: Vec<&'a AttemptId> },
+    /// Not enough. `obstacles` are the sets of runs, in victim order, whose removal protected another run.
+    Short { obstacles: Vec<Obstacle<'a>> },
 }
 
 /// Each victim counts down its subject's excess, so a subject drops below its share only by the run that straddles
@@ -116,14 +119,14 @@ fn may_go(what_if: &WhatIf<'_, '_>, shortage: &Shortage<'_>, candidate: &Candida
 
 /// The first victims without any one of which a run could be preempted too: victims of the same subject, or those
 /// that covered the resource of which its subject holds an excess. If no single one qualifies, the first victim of
-/// its subject.
+/// its subject; if there is none, the first victims without which together it could be.
 fn obstacles_to<'a>(
     what_if: &WhatIf<'a, '_>,
     hosts: &[NodeName],
     protection: &Candidate<'a>,
     taken: &[&Candidate<'a>],
     whole: &Shortage<'a>,
-) -> Vec<&'a AttemptId> {
+) -> Vec<Obstacle<'a>> {
     let others = taken
         .iter()
         .filter(|other| other.rule != PreemptionRule::Own);
@@ -135,15 +138,30 @@ fn obstacles_to<'a>(
     if same.is_none() && !may_go(what_if, whole, protection) {
         return Vec::new();
     }
-    let alone = others.filter(|other| {
+    let alone = others.clone().filter(|other| {
         let without = what_if.without(other.id);
         may_go(&without, &without.shortage(hosts), protection)
     });
-    let alone: Vec<&AttemptId> = alone.map(|other| other.id).take(MAX_OBSTACLES).collect();
-    match alone.is_empty() {
-        true => same.into_iter().collect(),
-        false => alone,
+    let alone: Vec<Obstacle<'a>> = alone
+        .map(|other| Vec::from([other.id]))
+        .take(MAX_OBSTACLES)
+        .collect();
+    if !alone.is_empty() {
+        return alone;
     }
+    if let Some(same) = same {
+        return Vec::from([Vec::from([same])]);
+    }
+    let mut without = what_if.clone();
+    let mut together = Vec::new();
+    for other in others {
+        without.restore(other.id);
+        together.push(other.id);
+        if may_go(&without, &without.shortage(hosts), protection) {
+            return Vec::from([together]);
+        }
+    }
+    Vec::new()
 }
 
 /// Drops every victim without which the request still fits, the last in victim order first.

@@ -759,3 +759,32 @@ fn of_the_users_of_a_subject_who_used_least_goes_first() {
     assert_eq!(running(&harness), [other]);
     assert!(harness.judge.waiting.contains_key(&again));
 }
+
+/// A waiter in share is short of a GPU, which cheaper runs would give, and of memory, which only a dearer run gives that
+/// holds no memory beyond its share. The dearer run alone is enough, and holds a GPU that may be reclaimed.
+#[test]
+fn a_run_that_is_enough_is_not_shielded_by_cheaper_ones() {
+    let mut harness = SchedulerHarness::new(false);
+    harness.put_pool(&pool(0), &[], 0, PoolRules::default());
+    for (n, mem) in [(0, 8), (1, 4)] {
+        let has = units(&[(GPU, 3), (MCPU, 64000), (MEM, mem)]);
+        harness.put_host(&node(n), &pool(0), has, true);
+    }
+    for (name, priority, reserved) in [("a", 0, 0), ("b", 10, 1), ("c", 20, 1)] {
+        harness.put_policy(&pool(0), &subject(name), priority, &[(GPU, reserved)], &[]);
+    }
+    let mut next = |name, gpus, mem| {
+        let step = submit(
+            &mut harness,
+            &submission(name, &[(GPU, gpus), (MCPU, 500), (MEM, mem)], true),
+        );
+        harness.pass(0).unwrap();
+        step
+    };
+    next("a", 1, 1);
+    next("c", 1, 4);
+    next("c", 3, 0);
+    let waiter = next("b", 1, 5);
+    next("a", 1, 0);
+    assert!(running(&harness).contains(&waiter), "{}", harness.history);
+}
