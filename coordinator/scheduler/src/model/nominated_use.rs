@@ -4,7 +4,7 @@
 use alloc::borrow::Cow;
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, StepId};
 
 use crate::model::account::Account;
 use crate::model::nomination::Nomination;
@@ -42,36 +42,39 @@ impl Scheduler {
             })
     }
 
-    /// Use that counts against the reserved share for a request: the use of its subject (the non-preemptible part if
-    /// the request is not preemptible), plus the nominations of the subject's other requests.
+    /// Use that counts against the reserved share for a preemptible request, or for one that is not: the use of its
+    /// subject (only the non-preemptible part for the latter), plus the nominations of the subject's requests other than
+    /// `own`.
     pub(crate) fn counted_use<'a>(
         &self,
         pool: &Pool,
         account: &'a Account,
-        request: &Request,
+        own: Option<&StepId>,
+        preemptible: bool,
     ) -> Cow<'a, Amounts> {
-        let mut counted = Cow::Borrowed(match request.preemptible {
+        let mut counted = Cow::Borrowed(match preemptible {
             true => &account.used,
             false => &account.non_preemptible,
         });
-        self.add_nominated(pool, account, request, &mut counted, |_| false);
+        self.add_nominated(pool, account, (own, preemptible), &mut counted, |_| false);
         counted
     }
 
-    /// Adds the nominated use of other requests of the same subject.
+    /// Adds the nominated use of requests of a subject other than `own`, as it counts for a preemptible request or for one
+    /// that is not.
     pub(crate) fn add_nominated(
         &self,
         pool: &Pool,
         account: &Account,
-        request: &Request,
+        (own, preemptible): (Option<&StepId>, bool),
         used: &mut Cow<'_, Amounts>,
         is_gone: impl Fn(&AttemptId) -> bool,
     ) {
         for (other, nomination) in self.nominations_on(pool, account) {
-            if other.step == request.step {
+            if own == Some(&other.step) {
                 continue;
             }
-            match (request.preemptible, other.preemptible) {
+            match (preemptible, other.preemptible) {
                 (true, _) => {
                     let added_use = self.added_use(account, other, nomination, &is_gone);
                     used.to_mut().add(&added_use);

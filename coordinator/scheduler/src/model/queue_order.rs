@@ -38,7 +38,7 @@ pub(crate) fn is_in_share(
     account: &Account,
     request: &Request,
 ) -> bool {
-    let against = scheduler.counted_use(pool, account, request);
+    let against = scheduler.counted_use(pool, account, Some(&request.step), request.preemptible);
     fits_share(pool, account, request, &against)
 }
 
@@ -64,6 +64,37 @@ pub(crate) fn fits_share(
     })
 }
 
+/// What is unused of a subject's reserved share, counted once for all of its requests.
+struct UnusedShare<'a> {
+    /// Resources that count in the share, in the order of names, with the unused amount.
+    left: Vec<(&'a str, u64)>,
+}
+
+impl<'a> UnusedShare<'a> {
+    /// What is left for requests of an account without a firm nomination, the preemptible or the other ones.
+    fn of(scheduler: &Scheduler, pool: &'a Pool, account: &'a Account, preemptible: bool) -> Self {
+        let used = scheduler.counted_use(pool, account, None, preemptible);
+        let keys = pool.metered_keys().into_iter();
+        let left = keys.filter_map(|key| {
+            let reserved = account.reserved(key)?;
+            Some((key, reserved.saturating_sub(used.get(key))))
+        });
+        Self {
+            left: left.collect(),
+        }
+    }
+
+    /// Whether a request fits that resumes no frozen run.
+    fn fits(&self, request: &Request) -> bool {
+        let mut left = self.left.iter().peekable();
+        request.demand.iter().all(|(key, asked)| {
+            while left.next_if(|(name, _)| *name < key.as_str()).is_some() {}
+            let counted = left.next_if(|(name, _)| *name == key.as_str());
+            counted.is_none_or(|(_, left)| asked <= *left)
+        })
+    }
+}
+
 pub(crate) fn rank(
     scheduler: &Scheduler,
     pool: &Pool,
@@ -71,18 +102,18 @@ pub(crate) fn rank(
     request: &Request,
 ) -> QueueRank {
     let used = pool.fair_use(&request.subject, scheduler.clock);
-    rank_by(scheduler, pool, (account, used.as_ref()), request)
+    let in_share = is_in_share(scheduler, pool, account, request);
+    rank_of(account, used.as_ref(), request, in_share)
 }
 
-/// The same with the use of the subject, which is counted once for all of its requests.
-fn rank_by(
-    scheduler: &Scheduler,
-    pool: &Pool,
-    (account, used): (&Account, Option<&FairUse>),
+fn rank_of(
+    account: &Account,
+    used: Option<&FairUse>,
     request: &Request,
+    in_share: bool,
 ) -> QueueRank {
     QueueRank {
-        borrows: !is_in_share(scheduler, pool, account, request),
+        borrows: !in_share,
         priority: Reverse(account.priority()),
         fair_use: used.map_or(0, |used| used.borrowed_gpu_seconds() / account.weight()),
         effective_place: account.queue.effective_place(request, used),
@@ -104,9 +135,15 @@ pub(crate) fn in_order<'a>(
         let used = pool.fair_use(subject, scheduler.clock);
         let heads = account.queue.heads_past(elsewhere);
         let heads = heads.filter_map(|step| scheduler.request(step));
+        let unused = |preemptible| UnusedShare::of(scheduler, pool, account, preemptible);
+        let (preemptible, others) = (unused(true), unused(false));
         heads.map(move |request| {
-            let rank = rank_by(scheduler, pool, (account, used.as_ref()), request);
-            (rank, request)
+            let in_share = match (&request.resumes, request.preemptible) {
+                (Some(_), _) => is_in_share(scheduler, pool, account, request),
+                (None, true) => preemptible.fits(request),
+                (None, false) => others.fits(request),
+            };
+            (rank_of(account, used.as_ref(), request, in_share), request)
         })
     });
     let mut order: Vec<_> = heads.collect();

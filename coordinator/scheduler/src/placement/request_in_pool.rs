@@ -289,7 +289,7 @@ impl<'a> RequestInPool<'a> {
             request,
             ..
         } = self;
-        scheduler.counted_use(pool, account, request)
+        scheduler.counted_use(pool, account, Some(&request.step), request.preemptible)
     }
 }
 

@@ -364,7 +364,8 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         } = self.in_pool;
         let is_gone = |id: &AttemptId| self.removed.contains_key(id) || pool.releasing.contains(id);
         let mut used = Cow::Owned(used);
-        scheduler.add_nominated(pool, account, request, &mut used, is_gone);
+        let asks = (Some(&request.step), request.preemptible);
+        scheduler.add_nominated(pool, account, asks, &mut used, is_gone);
         used.into_owned()
     }
 
