@@ -28,6 +28,8 @@ need curl command -v curl                                  # examples of the doc
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 need iproute2 command -v ip                                # network namespaces
 need procps command -v ps
+need tmux command -v tmux                                  # terminals of steps, by keys and screens
+need vim-tiny sh -c 'command -v vim || command -v vim.tiny'
 need util-linux command -v prlimit
 need e2fsprogs command -v mkfs.ext4                        # a disk with quotas, where the kernel has them
 need systemd command -v systemd-analyze                    # judges the units

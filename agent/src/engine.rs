@@ -42,10 +42,6 @@ pub(crate) const INBOX: usize = 1024;
 pub(crate) const OUTBOX: usize = 2 * MAX_ATTEMPTS_PER_NODE;
 
 /// An event for the loop.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "what the core hears is what mostly comes, and the inbox is bounded"
-)]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A connection to a coordinator was made.

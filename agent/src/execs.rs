@@ -18,11 +18,13 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::LogReply;
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use crate::engine::{Event, ExecEvent, StartedExec};
+use crate::inputs::{self, InputError};
 
 /// Time between two checks for the pipes, which the supervisor makes within milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -50,9 +52,16 @@ pub(crate) struct ExecServer {
 
 /// This end of a program's three streams.
 struct ExecStreams {
-    stdin: Sender,
+    stdin: ExecInput,
     stdout: Receiver,
     stderr: Receiver,
+}
+
+/// Way to a program's standard input.
+enum ExecInput {
+    Pipe(Sender),
+    /// To the helper that works its terminal.
+    Terminal(UnixStream),
 }
 
 impl ExecServer {
@@ -79,6 +88,7 @@ impl ExecServer {
     ) -> Result<(), ExecError> {
         let wanted: Option<ExecOrder> = reader.next().await?;
         let order = wanted.ok_or(ExecError::Nothing)?;
+        let has_terminal = order.terminal.is_some();
         let begun = match self.begin(attempt, order).await? {
             Ok(begun) => begun,
             Err(message) => {
@@ -93,7 +103,7 @@ impl ExecServer {
             events: self.events.clone(),
         };
         writer.send(&LogReply::From { offset: 0 }).await?;
-        self.carry(begun, reader, &mut writer).await?;
+        self.carry(begun, has_terminal, reader, &mut writer).await?;
         writer.finish();
         writer.delivered().await?;
         Ok(())
@@ -118,6 +128,7 @@ impl ExecServer {
     async fn carry(
         &self,
         StartedExec { exec, mut end }: StartedExec,
+        has_terminal: bool,
         reader: FrameReader,
         writer: &mut FrameWriter,
     ) -> Result<(), ExecError> {
@@ -125,14 +136,19 @@ impl ExecServer {
             // A program that could not start may have no pipes.
             biased;
             exit = &mut end => return say_end(exit.ok(), writer).await,
-            streams = self.open(&exec) => streams?,
+            streams = self.open(&exec, has_terminal) => streams?,
         };
         let ExecStreams {
             stdin,
             mut stdout,
             mut stderr,
         } = streams;
-        let input = feed(reader, stdin);
+        let input = async {
+            match stdin {
+                ExecInput::Pipe(stdin) => feed(reader, stdin).await,
+                ExecInput::Terminal(socket) => type_in(reader, socket).await,
+            }
+        };
         tokio::pin!(input);
         let (mut out, mut err) = (vec![0; MAX_FRAME_BYTES], vec![0; MAX_FRAME_BYTES]);
         let exit = loop {
@@ -150,28 +166,34 @@ impl ExecServer {
     }
 
     /// Opens the pipes once they exist.
-    async fn open(&self, exec: &ExecId) -> Result<ExecStreams, ExecError> {
+    async fn open(&self, exec: &ExecId, has_terminal: bool) -> Result<ExecStreams, ExecError> {
         let name = format!("{EXEC_DIR_PREFIX}{}", exec.number);
         let dir = self.attempts_dir.join(exec.attempt.to_string()).join(name);
         let [stdin, stdout, stderr] = EXEC_STREAMS.map(|stream| dir.join(stream));
         let mut both = OpenOptions::new();
         both.read_write(true);
-        let opened = || -> io::Result<ExecStreams> {
+        let opened = async || -> io::Result<ExecStreams> {
             Ok(ExecStreams {
-                stdin: both.open_sender(&stdin)?,
+                stdin: match has_terminal {
+                    true => ExecInput::Terminal(inputs::connect(&dir).await?),
+                    false => ExecInput::Pipe(both.open_sender(&stdin)?),
+                },
                 stdout: both.open_receiver(&stdout)?,
                 stderr: both.open_receiver(&stderr)?,
             })
         };
         loop {
-            match opened() {
+            match opened().await {
                 Ok(streams) => return Ok(streams),
                 // The pipe exists but is not this user's yet: the supervisor changes the owner after
                 // creation.
                 Err(e)
                     if matches!(
                         e.kind(),
-                        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                        io::ErrorKind::NotFound
+                            | io::ErrorKind::PermissionDenied
+                            // The socket of a terminal exists before it listens.
+                            | io::ErrorKind::ConnectionRefused
                     ) =>
                 {
                     tokio::time::sleep(POLL_INTERVAL).await;
@@ -217,6 +239,25 @@ async fn feed(mut reader: FrameReader, stdin: Sender) -> Result<(), ExecError> {
         }
     }
     Ok(())
+}
+
+/// Passes what the caller types to the helper that works the terminal, until the caller is gone.
+async fn type_in(reader: FrameReader, socket: UnixStream) -> Result<(), ExecError> {
+    let (mut numbers, helper) = socket.into_split();
+    let carry = async {
+        // The numbers of bytes taken: what a lost connection of `exec` held is not sent again.
+        let _until_the_program_ends = tokio::io::copy(&mut numbers, &mut tokio::io::sink()).await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        passed = inputs::pass_frames(reader, helper) => match passed {
+            Err(InputError::Transport(error)) => Err(error.into()),
+            // The program has ended, and its exit is on the way.
+            Err(InputError::Socket(_)) => std::future::pending().await,
+            Ok(()) => Ok(()),
+        },
+        never = carry => never,
+    }
 }
 
 async fn pass_on(

@@ -22,6 +22,7 @@ use tokio::task::spawn_blocking;
 use tracing::debug;
 
 use crate::execs::ExecServer;
+use crate::inputs::InputServer;
 pub(crate) use live::WritingAttempts;
 use output_start::OutputStart;
 pub(crate) use watch::FileWatcher;
@@ -55,6 +56,7 @@ pub(crate) struct Logs {
     live: Arc<WritingAttempts>,
     watcher: Option<FileWatcher>,
     execs: ExecServer,
+    inputs: InputServer,
 }
 
 impl Logs {
@@ -70,6 +72,7 @@ impl Logs {
             live,
             watcher,
             execs,
+            inputs: InputServer::default(),
         }
     }
 
@@ -78,6 +81,13 @@ impl Logs {
         let outcome = match reader.next::<LogRequest>().await {
             Ok(Some(request)) if request.stream == LogStream::Exec => {
                 return self.execs.serve(request.attempt, reader, writer).await;
+            }
+            Ok(Some(request)) if request.stream == LogStream::Input => {
+                let dir = self.dir(&request.attempt);
+                return self
+                    .inputs
+                    .serve(request.attempt, &dir, reader, writer)
+                    .await;
             }
             Ok(Some(request)) => self.send(request, writer).await,
             Ok(None) => Ok(()),

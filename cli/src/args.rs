@@ -203,12 +203,34 @@ pub(crate) enum Command {
 
 impl Args {
     /// Parses a command line, its first word being the program.
-    pub(crate) fn read(typed: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub(crate) fn read(mut typed: Vec<OsString>) -> Result<Self, clap::Error> {
+        spell_out_terminal(&mut typed);
         let mut args = Self::try_parse_from(&typed)?;
         if let Command::Run(step) | Command::Submit(step) = &mut args.command {
             step.note_dashes(&typed);
         }
         Ok(args)
+    }
+}
+
+/// Writes `-it` before `--` as `--terminal`: by itself `-t` is a time limit.
+fn spell_out_terminal(typed: &mut [OsString]) {
+    let takes_it = |word: &OsString| {
+        ["run", "submit", "exec", "attach"]
+            .iter()
+            .any(|it| word == it)
+    };
+    if !typed
+        .iter()
+        .skip(1)
+        .take_while(|word| *word != "--")
+        .any(takes_it)
+    {
+        return;
+    }
+    let flags = typed.iter_mut().take_while(|word| *word != "--");
+    for word in flags.filter(|word| *word == "-it" || *word == "-ti") {
+        *word = OsString::from("--terminal");
     }
 }
 

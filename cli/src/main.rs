@@ -27,6 +27,7 @@ mod signals;
 mod simulate;
 mod slurm_time;
 mod step_source;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -43,7 +44,9 @@ fn main() -> ExitCode {
     };
     let out = Out::detect(args.output.format()).with_list_format(args.output.list_format());
     let own_failure = args.command.own_failure_code();
-    let code = match dispatch(args, out) {
+    let dispatched = dispatch(args, out);
+    terminal::restore();
+    let code = match dispatched {
         Ok(code) => code,
         Err(failure) => {
             failure.print(out);

@@ -13,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::args::{Format, ListFormat};
 use crate::failure::Failure;
 use crate::render::safe;
+use crate::terminal;
 pub(crate) use sanitized_writer::SanitizedWriter;
 
 /// Output settings of this process.
@@ -232,9 +233,11 @@ impl Out {
 
     /// Writes one line in one write, so that lines of several threads do not mix. A closed stderr is ignored.
     fn stderr_line(self, text: &str) {
-        let _ = io::stderr()
-            .lock()
-            .write_all(format!("{text}\n").as_bytes());
+        let mut text = format!("{text}\n");
+        if terminal::is_raw() {
+            text = text.replace('\n', "\r\n");
+        }
+        let _ = io::stderr().lock().write_all(text.as_bytes());
     }
 }
 
@@ -268,6 +271,15 @@ impl Sink {
 
     pub(crate) fn stderr() -> Result<Self, Failure> {
         Self::of(&io::stderr())
+    }
+
+    /// Passes every byte to the terminal that a program uses.
+    pub(crate) fn raw_stdout() -> Result<Self, Failure> {
+        let sink = Self::stdout()?;
+        Ok(Self {
+            file: sink.file.try_clone().map_err(Failure::Output)?,
+            sanitized: None,
+        })
     }
 
     fn of(fd: &(impl AsFd + IsTerminal)) -> Result<Self, Failure> {

@@ -151,6 +151,8 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         mounts: (!flags.mounts.is_empty()).then(|| flags.mounts.into()),
         privileged: flags.privileged.then_some(true),
         host_network: flags.host_network.then_some(true),
+        stdin: flags.stdin,
+        terminal: flags.terminal.then_some(true),
         ..StepRequest::default()
     })
 }

@@ -7,6 +7,8 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::terminal;
+
 /// Passes every signal of `wanted` to `deliver`, on a thread of its own, until `deliver` returns `false`.
 pub(crate) fn forward(
     wanted: &[i32],
@@ -55,6 +57,7 @@ pub(crate) fn exit_code(signal: i32) -> u8 {
 
 /// Ends this process by SIGPIPE, silently.
 pub(crate) fn end_like_a_closed_pipe() -> ! {
+    terminal::restore();
     let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
     std::process::exit(128 + SIGPIPE)
 }

@@ -196,6 +196,12 @@ pub struct StepView {
     /// Whether the step asks for the host's network.
     #[serde(default)]
     pub host_network: bool,
+    /// Standard input: a file of the host, or `-` for what callers send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    /// Whether the program has a terminal.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub terminal: bool,
     /// The step's spec with all templates and defaults applied, and the origin of each value; omitted from lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<EffectiveSpecView>,

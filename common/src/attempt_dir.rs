@@ -27,3 +27,14 @@ pub const EXEC_DIR_PREFIX: &str = "exec-";
 
 /// Streams of an `exec` program, ordered by file descriptor.
 pub const EXEC_STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
+
+/// Directory for [`INPUT_SOCKET`]; only the agent may enter it.
+pub const INPUT_DIR: &str = "input";
+
+/// Socket on which `sluice-helper` takes the standard input of a step or of an `exec` program with a terminal, from one
+/// connection at a time, in the frames of [`crate::exec`]. It answers with the number of bytes that it has taken, 8 bytes,
+/// big-endian: on connection and after each piece; [`INPUT_ENDED`] means that the program takes no more.
+pub const INPUT_SOCKET: &str = "socket";
+
+/// Answer of [`INPUT_SOCKET`] instead of a number of bytes.
+pub const INPUT_ENDED: u64 = u64::MAX;

@@ -73,6 +73,8 @@ codes! {
     ReservedEnv = "reserved_env", 400;
     /// The working directory is not an absolute path.
     InvalidWorkdir = "invalid_workdir", 400;
+    /// The standard input of a step is neither `-` nor an absolute path.
+    InvalidStdin = "invalid_stdin", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.
@@ -185,6 +187,8 @@ codes! {
     PoolNamesValidation = "pool_names_validation", 409;
     /// The step is not running, so no program can be run inside it.
     NotRunning = "not_running", 409;
+    /// The step takes no input from callers, or not from this one.
+    InputRefused = "input_refused", 409;
     /// The pool has no such platform: it declares none of this name and none of its hosts has one.
     UnknownPlatform = "unknown_platform", 404;
     /// The pool's default platform would not exist.

@@ -5,10 +5,13 @@
 //! kind (1 byte) | length (4 bytes, big-endian) | bytes
 //! ```
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::error_code::ErrorCode;
+use crate::field_error::FieldError;
 use crate::id::{AttemptId, UserName};
 
 /// Name of the protocol in the HTTP header `Upgrade`.
@@ -30,6 +33,72 @@ const HEADER_BYTES: usize = 5;
 pub struct ExecRequest {
     /// Program and arguments; the program is looked up in the step's `PATH`.
     pub command: Vec<String>,
+    /// The terminal that the program gets; none if absent, and its streams are then pipes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalRequest>,
+}
+
+/// Terminal of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TerminalRequest {
+    /// Number of lines.
+    pub rows: u16,
+    /// Number of columns.
+    pub columns: u16,
+    /// Type of the caller's terminal, the program's variable `TERM`, such as `xterm-256color`.
+    pub term: String,
+}
+
+/// Longest type of a terminal.
+const MAX_TERM_BYTES: usize = 64;
+
+impl TerminalRequest {
+    /// Checks the type, which becomes a variable of the program.
+    ///
+    /// # Errors
+    /// If it is not a type's name.
+    pub fn check(&self) -> Result<(), FieldError> {
+        let is_known = |c: char| c.is_ascii_alphanumeric() || "-+._".contains(c);
+        if (1..=MAX_TERM_BYTES).contains(&self.term.len()) && self.term.chars().all(is_known) {
+            return Ok(());
+        }
+        let message = format!(
+            "write 1 to {MAX_TERM_BYTES} letters, digits, `-`, `+`, `.` or `_`, such as `xterm-256color`"
+        );
+        Err(FieldError::new(
+            ErrorCode::InvalidCommand,
+            "terminal.term",
+            message,
+        ))
+    }
+}
+
+/// Size of a terminal, the payload of [`FrameKind::Resize`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Number of lines.
+    pub rows: u16,
+    /// Number of columns.
+    pub columns: u16,
+}
+
+impl WindowSize {
+    /// Encodes the size.
+    pub fn to_bytes(self) -> [u8; 4] {
+        let ([a, b], [c, d]) = (self.rows.to_be_bytes(), self.columns.to_be_bytes());
+        [a, b, c, d]
+    }
+
+    /// Decodes a size; `None` if the length is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let [a, b, c, d] = *bytes else { return None };
+        Some(Self {
+            rows: u16::from_be_bytes([a, b]),
+            columns: u16::from_be_bytes([c, d]),
+        })
+    }
 }
 
 /// Order to a host to run a program inside an attempt.
@@ -40,6 +109,8 @@ pub struct ExecOrder {
     /// The calling user, or the step's submitter if the caller is an admin; `None` if the coordinator does not know the
     /// caller as a user. Steps that run as their submitter's own host user accept no other user.
     pub by: Option<UserName>,
+    /// The terminal that the program gets, if any.
+    pub terminal: Option<TerminalRequest>,
 }
 
 /// Identifies an `exec` program between agent and supervisor. The agent assigns the number.
@@ -64,15 +135,28 @@ pub enum FrameKind {
     Exit,
     /// Error as JSON if the coordinator closes the connection before the program ends; the last frame.
     Closed,
+    /// New size of the terminal, as [`WindowSize`] encodes it.
+    Resize,
+    /// Number of bytes of standard input that the step's host has taken since the attempt began: 8 bytes, big-endian.
+    /// The first frame on a connection for the input of a step; the caller continues there.
+    Taken,
+    /// The program takes no more input; empty. The last frame on a connection for the input of a step.
+    InputEnded,
+    /// Another caller sends the input of the step now; empty. The last frame on this connection.
+    TakenOver,
 }
 
 impl FrameKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 9] = [
         Self::Stdin,
         Self::Stdout,
         Self::Stderr,
         Self::Exit,
         Self::Closed,
+        Self::Resize,
+        Self::Taken,
+        Self::InputEnded,
+        Self::TakenOver,
     ];
 
     const fn byte(self) -> u8 {
@@ -82,6 +166,10 @@ impl FrameKind {
             Self::Stderr => 2,
             Self::Exit => 3,
             Self::Closed => 4,
+            Self::Resize => 5,
+            Self::Taken => 6,
+            Self::InputEnded => 7,
+            Self::TakenOver => 8,
         }
     }
 }

@@ -19,6 +19,14 @@ pub const REMOVE_LEFTOVERS: &str = "remove-left";
 /// Mode that writes the output of steps.
 pub const WRITE_OUTPUT: &str = "write-output";
 
+/// Mode that passes a step's standard input from a socket to a pipe: [`crate::attempt_dir::INPUT_SOCKET`] is its standard
+/// input, the pipe its standard output.
+pub const FEED_INPUT: &str = "feed-input";
+/// Mode that passes bytes between a terminal and its caller, and ends as the program on the terminal does, whose process
+/// id is the argument. Standard input is [`crate::attempt_dir::INPUT_SOCKET`], standard output where the program's output
+/// goes, and standard error the terminal's controlling end.
+pub const RELAY_TERMINAL: &str = "relay-terminal";
+
 /// Mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
 /// Mode that resolves the users that steps run as.

@@ -54,6 +54,7 @@ pub mod selector;
 pub mod state;
 pub mod step;
 pub mod step_names;
+pub mod streams;
 pub mod submitter;
 pub mod supervision;
 pub mod supervisor_config;

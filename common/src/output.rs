@@ -7,7 +7,7 @@
 //! The oldest part is dropped by punching a hole, so offsets stay valid. The mark is written *before* the hole is
 //! punched: a reader that reads data first and the mark second never mistakes zeros of a hole for output.
 
-use crate::wire::LogStream;
+use serde::{Deserialize, Serialize};
 
 /// File of marks in an attempt's directory.
 pub const MARKS_FILE: &str = "dropped";
@@ -21,6 +21,22 @@ pub const MARKS_BYTES: usize = STREAMS.len() * MARK_BYTES;
 /// All streams, in the order of their marks.
 pub const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
 
+/// Streams of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// Standard output of the step.
+    Stdout,
+    /// Standard error of the step.
+    Stderr,
+    /// Streams of an `exec` program instead of stored output. An [`crate::exec::ExecOrder`] follows the request, and
+    /// after acceptance [`crate::exec`]'s frames both ways.
+    Exec,
+    /// Standard input of the step. The answer's offset is the number of bytes that the step's host has taken so far;
+    /// [`crate::exec`]'s frames follow both ways.
+    Input,
+}
+
 impl LogStream {
     /// File name in an attempt's directory; `Exec` has no file there.
     pub const fn file_name(self) -> &'static str {
@@ -28,6 +44,7 @@ impl LogStream {
             LogStream::Stdout => "stdout",
             LogStream::Stderr => "stderr",
             LogStream::Exec => "exec",
+            LogStream::Input => "input",
         }
     }
 
@@ -37,7 +54,7 @@ impl LogStream {
             LogStream::Stdout => 0,
             LogStream::Stderr => MARK_BYTES as u64,
             // Beyond the marks: no output of `Exec` is stored.
-            LogStream::Exec => MARKS_BYTES as u64,
+            LogStream::Exec | LogStream::Input => MARKS_BYTES as u64,
         }
     }
 }

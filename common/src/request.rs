@@ -37,6 +37,7 @@ use crate::platform;
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
+use crate::streams::StepStreams;
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::topology::DomainRequest;
 
@@ -151,6 +152,13 @@ pub struct StepRequest {
     /// Whether the wrapper should leave the step in the host's network; `false` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
+    /// Standard input: a file of the host as an absolute path, opened as the step's user, or `-` for what callers send
+    /// while the step runs, as `sluice run` does; empty if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    /// Whether the program gets a terminal as its three streams; `false` if absent. Callers send its input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<bool>,
 }
 
 impl StepRequest {
@@ -242,6 +250,7 @@ impl StepRequest {
             mounts: check_mounts("mounts", self.mounts)?,
             privileged: self.privileged.unwrap_or(false),
             host_network: self.host_network.unwrap_or(false),
+            streams: StepStreams::checked(self.stdin, self.terminal.unwrap_or(false))?,
             inherited: BTreeSet::new(),
         })
     }

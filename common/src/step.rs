@@ -16,6 +16,7 @@ use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
+use crate::streams::{StepInput, StepStreams};
 use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
 use crate::topology::DomainRequest;
@@ -206,6 +207,9 @@ pub struct StepSpec {
     /// Whether the wrapper should leave the step in the host's network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub host_network: bool,
+    /// Standard input and terminal.
+    #[serde(default, skip_serializing_if = "StepStreams::is_default")]
+    pub streams: StepStreams,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,
@@ -234,6 +238,10 @@ impl StepSpec {
             Some(&self.name),
             self.platform.as_ref(),
             self.workdir.as_ref(),
+            match &self.streams.stdin {
+                StepInput::File(path) => Some(path),
+                StepInput::Empty | StepInput::Stream => None,
+            },
         ];
         let one = one.into_iter().flatten().map(|text| weigh(text));
         let lists = self.command.iter().chain(&self.inherited);

@@ -23,6 +23,7 @@ use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::{CpuMode, CpuSet};
+use crate::streams::StepStreams;
 use crate::submitter::Submitter;
 use crate::template::launch::HooksAndLimits;
 use crate::time::{Span, Time};
@@ -30,7 +31,7 @@ use crate::usage::Usage;
 use crate::wire::StopReason;
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 3;
+pub const SUPERVISION_VERSION: u32 = 4;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -229,6 +230,8 @@ pub struct SpawnSpec {
     /// Whether the wrapper passes the step's variables on through a file of `NAME=value` lines. If not, a program of
     /// the supervisor sets them behind the wrapper.
     pub env_file: bool,
+    /// Standard input and terminal.
+    pub streams: StepStreams,
 }
 
 /// CPU cores of an attempt.

@@ -26,7 +26,9 @@ use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::lease::{Challenge, SealedLease};
+pub use crate::output::LogStream;
 use crate::processors::CpuMode;
+use crate::streams::StepStreams;
 use crate::submitter::Submitter;
 use crate::supervision::{BootMillis, Exit};
 use crate::template::launch::Launch;
@@ -258,6 +260,8 @@ pub struct Assignment {
     ///
     /// [`MAX_WARRANT_BYTES`]: crate::limit::MAX_WARRANT_BYTES
     pub warrant: SealedWarrant,
+    /// Standard input and terminal of this part.
+    pub streams: StepStreams,
 }
 
 /// Position of a host among those that run an attempt together.
@@ -455,19 +459,6 @@ pub struct HeartbeatAck {
     pub number: u64,
     /// Signed lease for the heartbeat's challenge.
     pub seal: Option<Box<SealedLease>>,
-}
-
-/// Streams of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogStream {
-    /// Standard output of the step.
-    Stdout,
-    /// Standard error of the step.
-    Stderr,
-    /// Streams of an `exec` program instead of stored output. An [`crate::exec::ExecOrder`] follows the request, and
-    /// after acceptance [`crate::exec`]'s frames both ways.
-    Exec,
 }
 
 /// Request for a range of output.

@@ -115,6 +115,8 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         mounts: spec.mounts.clone(),
         privileged: spec.privileged,
         host_network: spec.host_network,
+        stdin: spec.streams.stdin.written(),
+        terminal: spec.streams.terminal,
         within: spec.within.clone(),
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),

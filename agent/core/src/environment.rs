@@ -63,6 +63,7 @@ mod tests {
 
     fn assignment(env: &[(&str, &str)], gpus: &[&str]) -> Assignment {
         Assignment {
+            streams: Default::default(),
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],

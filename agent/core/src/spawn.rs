@@ -60,6 +60,7 @@ pub(crate) fn spec(
         hook_env: around_env,
         wrapper,
         env_file,
+        streams: assignment.streams,
     }
 }
 

@@ -5,8 +5,10 @@
 //! |---|---|---|
 //! | `carve` | cuts a GPU into slices ([`mod@carve`]) | the supervisor's user, if its config allows it |
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
+//! | `feed-input` | passes on a step's standard input ([`streams`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
+//! | `relay-terminal` | works a program's terminal ([`streams::terminal`]) | the step's user |
 //! | `remove-left` | removes files and other objects that an attempt has left on the host ([`leftovers`]) | the attempt's user id |
 //! | `show-config` | prints the effective config | an unused id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
@@ -15,6 +17,7 @@ mod carve;
 mod checkpoint;
 mod config;
 mod leftovers;
+mod streams;
 mod users;
 mod writer;
 
@@ -24,7 +27,8 @@ use std::process::ExitCode;
 
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
-    CARVE, CHECKPOINT, FIND_USERS, READ_CONFIG, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
+    CARVE, CHECKPOINT, FEED_INPUT, FIND_USERS, READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS,
+    SHOW_CONFIG, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -39,8 +43,10 @@ Modes:
                   GPU-UUID whole|none|PROFILE,...
   checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
                   probe|suspend|resume|undo PID...
+  feed-input      pass on the input of a step, for the supervisor alone
   find-users      look up who steps run as, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
+  relay-terminal  work the terminal of a program, for the supervisor alone
   remove-left     remove what an attempt has left on the host, for the supervisor alone
   show-config     print the supervisor's config, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
@@ -58,8 +64,10 @@ fn main() -> ExitCode {
     match mode.to_str() {
         Some(CARVE) => told(carve::run(args)),
         Some(CHECKPOINT) => told(checkpoint::command::run(args)),
+        Some(FEED_INPUT) => answered(streams::feed()),
         Some(FIND_USERS) => answered(users::find()),
         Some(READ_CONFIG) => answered(config::read()),
+        Some(RELAY_TERMINAL) => answered(streams::terminal::run(args)),
         Some(REMOVE_LEFTOVERS) => answered(leftovers::remove()),
         Some(SHOW_CONFIG) => answered(config::show()),
         Some(WRITE_OUTPUT) => {

@@ -111,6 +111,7 @@ impl TestEngine {
 
     fn assign_gpus(&mut self, gpus: Vec<String>) {
         let assignment = Assignment {
+            streams: Default::default(),
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],

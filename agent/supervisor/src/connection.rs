@@ -230,6 +230,7 @@ mod tests {
             hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
+            streams: Default::default(),
         })
     }
 

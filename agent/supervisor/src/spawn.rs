@@ -17,9 +17,11 @@ mod confine;
 mod environment;
 pub mod exec;
 pub mod helper;
+mod input_socket;
 pub(crate) mod lookup;
 mod run_as;
 pub mod step_hooks;
+mod streams;
 pub mod wrapper;
 
 use std::ffi::CString;
@@ -48,6 +50,7 @@ use crate::output::writer::AttemptStreams;
 use crate::seal::SubmitterRejection;
 use crate::{clock, handover, process, sys};
 use environment::environment;
+use streams::InputSetup;
 
 /// Why no process was started. Errors of the child arrive by a [`StartReport`] instead.
 #[derive(Debug, thiserror::Error)]
@@ -302,6 +305,7 @@ impl Spawner {
             cap::make_marks(&dir, self.reader_uid),
         )?;
         let ([stdout, stderr], streams) = self.streams(&dir, identity)?;
+        let source = self.input_source(&spec.streams, &dir)?;
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
@@ -315,6 +319,11 @@ impl Spawner {
         let child = child::StepChild {
             group_entry,
             stdin: &self.null,
+            input: InputSetup {
+                source: &source,
+                helper: &self.helper_program,
+                null: &self.null,
+            },
             stdout: &stdout,
             stderr: &stderr,
             gate: &at_gate,

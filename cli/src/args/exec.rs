@@ -10,6 +10,9 @@ pub(crate) struct AttachArgs {
     /// Lines of earlier output to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tail: usize,
+    /// Use the step's terminal, which `sluice run -it` gave it; `-it` is the same. Enter, ~ and . leave.
+    #[arg(long)]
+    pub(crate) terminal: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -20,6 +23,9 @@ pub(crate) struct ExecArgs {
     /// Rank of the part of a gang, starting at 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rank: u32,
+    /// Give the program a terminal; `-it` is the same. Enter, ~ and . end it.
+    #[arg(long)]
+    pub(crate) terminal: bool,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,

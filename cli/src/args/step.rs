@@ -132,6 +132,18 @@ pub(crate) struct StepFlags {
     /// Ask its wrapper for the host's network, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) host_network: bool,
+    /// A file of the host that is its standard input, as an absolute path. Without it `run` passes on its own; `submit` none.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "terminal",
+        help_heading = "Step"
+    )]
+    pub(crate) stdin: Option<String>,
+    /// Give the program a terminal; `-it` is the same. It lasts until the program ends: Enter, ~ and . leave it, and
+    /// `sluice attach -it` comes back.
+    #[arg(long, help_heading = "Step")]
+    pub(crate) terminal: bool,
     /// A name for people; the program's or the script's if absent.
     #[arg(short, long, value_name = "NAME", help_heading = "Step")]
     pub(crate) name: Option<String>,

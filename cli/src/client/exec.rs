@@ -2,7 +2,7 @@
 //! does not give away its connections.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -43,6 +43,14 @@ impl ExecSocket {
         }
     }
 
+    /// Closes the connection for all handles.
+    pub(crate) fn close(&self) {
+        let _it_is_closed = match self {
+            ExecSocket::Plain(stream) => stream.shutdown(Shutdown::Both),
+            ExecSocket::Secret(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             ExecSocket::Plain(stream) => stream.set_read_timeout(limit),
@@ -81,12 +89,23 @@ impl Client {
         &self,
         id: &str,
         rank: u32,
-        command: &[String],
+        wanted: &ExecRequest,
     ) -> Result<ExecConnection, ApiError> {
+        let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
+        let body = serde_json::to_vec(wanted).map_err(|e| self.garbled(&e))?;
+        self.frames(&path, body)
+    }
+
+    /// Connects to the standard input of a running step, or of its rank 0.
+    pub(crate) fn input(&self, id: &str) -> Result<ExecConnection, ApiError> {
+        self.frames(&format!("/v1/steps/{}/input", segment(id)), Vec::new())
+    }
+
+    /// Makes a call that becomes a connection of frames.
+    fn frames(&self, path: &str, body: Vec<u8>) -> Result<ExecConnection, ApiError> {
         let lost = |error: io::Error| self.lost(&error);
         let mut stream = self.connect().map_err(lost)?;
-        let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
-        let request = self.exec_request(&path, command)?;
+        let request = self.upgrade_request(path, body);
         stream.write_all(&request).map_err(lost)?;
         let (head, first) = read_head(&mut stream).map_err(lost)?;
         let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is not HTTP"))?;
@@ -152,9 +171,7 @@ impl Client {
         Err(last)
     }
 
-    fn exec_request(&self, path: &str, command: &[String]) -> Result<Vec<u8>, ApiError> {
-        let command = command.to_vec();
-        let body = serde_json::to_vec(&ExecRequest { command }).map_err(|e| self.garbled(&e))?;
+    fn upgrade_request(&self, path: &str, body: Vec<u8>) -> Vec<u8> {
         let token = self.context.file.token.as_deref();
         let shown = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
@@ -167,7 +184,7 @@ impl Client {
         )
         .into_bytes();
         request.extend(body);
-        Ok(request)
+        request
     }
 }
 

@@ -23,6 +23,7 @@ use std::thread;
 use signal_hook::consts::SIGINT;
 use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
+use sluice_common::streams::STREAMED;
 
 use super::{outage_note, preview, submit};
 use crate::args::{AttachArgs, SubmitArgs};
@@ -32,8 +33,9 @@ use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
 use crate::request_builder::Defaults;
-use crate::{signals, step_source};
+use crate::{signals, step_source, terminal};
 
+use input::InputStop;
 use run_loop::RunLoop;
 
 /// An event from a thread.
@@ -47,6 +49,8 @@ enum RunEvent {
     Unwatchable(ApiError),
     /// One stream of an attempt has ended.
     StreamEnded(u32, Result<FollowEnd, FollowError>),
+    /// No more input is sent.
+    InputStopped(InputStop),
     /// A signal that ends this process.
     Signal(i32),
     /// The answer to the cancel after a signal.
@@ -61,9 +65,15 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     if dry_run {
         return preview::run(client, &[request], out);
     }
-    if input::holds_data() {
-        return Err(Failure::Usage(input::REFUSAL.to_owned()));
+    let is_terminal = request.terminal.unwrap_or(false);
+    if is_terminal {
+        check_terminal()?;
+        let term = request.env.entry("TERM".to_owned());
+        term.or_insert_with(terminal::term);
+    } else if request.stdin.is_none() && input::is_given() {
+        request.stdin = Some(STREAMED.to_owned());
     }
+    let feeds = is_terminal || request.stdin.as_deref() == Some(STREAMED);
     let (send, events) = mpsc::channel();
     // Before the submit, so that Ctrl-C never leaves an unnoticed step behind.
     let tell = send.clone();
@@ -78,10 +88,20 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     submit::tell_warnings(&step, out);
     let mut run = RunLoop::new(client, out, Ownership::Own, step, send, events);
     run.spawn_watcher();
+    if feeds {
+        run.feed(is_terminal)?;
+    }
     if let Some(signal) = early {
         run.on_signal(signal);
     }
     run.drive()
+}
+
+fn check_terminal() -> Result<(), Failure> {
+    match terminal::is_there() {
+        true => Ok(()),
+        false => Err(Failure::Usage(terminal::NO_TERMINAL.to_owned())),
+    }
 }
 
 /// Returns the only step of a file.
@@ -101,6 +121,14 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
     let call = || client.step_called(&args.step);
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
     let id = safe(&step.id);
+    if args.terminal {
+        check_terminal()?;
+        if !step.terminal {
+            return Err(Failure::Failed(format!(
+                "{id} has no terminal: `sluice exec -it {id} -- bash` opens one beside it, `sluice attach {id}` shows its output"
+            )));
+        }
+    }
     if step.state.is_terminal() {
         return Err(Failure::Failed(format!(
             "{}: `sluice logs {id}` shows what it wrote",
@@ -113,19 +141,25 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
         tell.send(RunEvent::Signal(signal)).is_ok()
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+    let leave = match args.terminal {
+        true => "Enter, `~` and `.` leave",
+        false => "Ctrl-C leaves",
+    };
     out.progress(&format!(
-        "attached to {id}, which is {}; Ctrl-C leaves it as it is",
+        "attached to {id}, which is {}; {leave} it as it is",
         step.state
     ));
-    let run = RunLoop::new(
-        client,
-        out,
-        Ownership::Guest { tail: args.tail },
-        step,
-        send,
-        events,
-    );
+    let tail = match args.terminal {
+        // The program shows its screen again when it hears of the terminal's size.
+        true => 0,
+        false => args.tail,
+    };
+    let is_terminal = args.terminal;
+    let mut run = RunLoop::new(client, out, Ownership::Guest { tail }, step, send, events);
     run.spawn_watcher();
+    if is_terminal {
+        run.feed(true)?;
+    }
     run.drive()
 }
 

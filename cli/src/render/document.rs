@@ -224,6 +224,8 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         mounts: view.mounts.clone(),
         privileged: view.privileged.then_some(true),
         host_network: view.host_network.then_some(true),
+        stdin: view.stdin.clone().filter(|_| !view.terminal),
+        terminal: view.terminal.then_some(true),
         ..StepRequest::default()
     };
     let mut document = ApplyDocument::new("step", [], &request);

@@ -86,6 +86,10 @@ const OPTIONS: [(&str, LineEffect); 60] = [
     ("gpus-per-task", LineEffect::Translate(gpus_per_node)),
     ("gres", LineEffect::Translate(gres)),
     (
+        "input",
+        LineEffect::Translate(|it, value| set(&mut it.request.stdin, value)),
+    ),
+    (
         "job-name",
         LineEffect::Translate(|it, value| set(&mut it.request.name, value)),
     ),
@@ -186,12 +190,6 @@ const OPTIONS: [(&str, LineEffect); 60] = [
     (
         "hold",
         LineEffect::Refuse("submit the step, then hold it by `sluice suspend`"),
-    ),
-    (
-        "input",
-        LineEffect::Refuse(
-            "the standard input of a step is empty: name a file of the host in the script",
-        ),
     ),
     (
         "licenses",

@@ -7,6 +7,7 @@ use alloc::string::String;
 use super::FieldError;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
+use crate::exec::TerminalRequest;
 use crate::limit::MAX_SPEC_BYTES;
 
 impl crate::exec::ExecRequest {
@@ -15,7 +16,10 @@ impl crate::exec::ExecRequest {
     /// # Errors
     /// If it is empty or contains what no process can be given.
     pub fn check(&self) -> Result<(), FieldError> {
-        check_command(&self.command, &Environment::default(), None)
+        check_command(&self.command, &Environment::default(), None)?;
+        self.terminal
+            .as_ref()
+            .map_or(Ok(()), TerminalRequest::check)
     }
 }
 

@@ -71,6 +71,8 @@ impl StepRequest {
             mounts: merge_lists(self.mounts, below.mounts),
             privileged: self.privileged.or(below.privileged),
             host_network: self.host_network.or(below.host_network),
+            stdin: self.stdin.or(below.stdin),
+            terminal: self.terminal.or(below.terminal),
         }
     }
 
@@ -112,6 +114,8 @@ impl StepRequest {
             ("cpu_mode", self.cpu_mode.is_some()),
             ("privileged", self.privileged.is_some()),
             ("host_network", self.host_network.is_some()),
+            ("stdin", self.stdin.is_some()),
+            ("terminal", self.terminal.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

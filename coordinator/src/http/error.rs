@@ -223,6 +223,12 @@ pub enum ApiError {
         /// Message of the agent.
         message: String,
     },
+    #[error("no input can be sent to the step on node `{node}`: {message}")]
+    InputRefused {
+        node: String,
+        /// Message of the agent.
+        message: String,
+    },
     #[error(
         "node `{node}`, which runs the step, cannot be reached now, or its agent is older than this call: look at `sluice get nodes`, and try again"
     )]
@@ -333,6 +339,7 @@ impl ApiError {
                 C::NodeUnreachable
             }
             ApiError::NotRunning { .. } | ApiError::ExecRefused { .. } => C::NotRunning,
+            ApiError::InputRefused { .. } => C::InputRefused,
             ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
             ApiError::Stopping => C::Stopping,
             ApiError::DiskFull(_) => C::DiskFull,

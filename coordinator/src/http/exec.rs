@@ -1,4 +1,4 @@
-//! Runs programs beside steps: the call becomes a connection to the agent on the step's host, and frames pass through
+//! Runs programs beside steps, and sends steps their input: the call becomes a connection to the agent on the step's host, and frames pass through
 //! unread. The end of either side ends both: if the caller goes, the agent kills the program. A caller who loses the
 //! right is cut off with a last frame that says why.
 //!
@@ -16,6 +16,8 @@ use coordinator_core::{Core, Refusal};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
+
+use sluice_common::attempt_dir::INPUT_ENDED;
 use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameBoundaries, FrameKind, encode_frame};
 use sluice_common::id::{AttemptId, NodeName, StepId, UserName};
 use sluice_common::limit::MAX_BODY_BYTES;
@@ -53,10 +55,15 @@ struct ExecTarget {
 }
 
 /// Stream to the agent that carries the program's streams.
-type AgentStream = (FrameWriter, FrameReader);
+struct AgentStream {
+    writer: FrameWriter,
+    reader: FrameReader,
+    /// Frame for the caller before those of the agent.
+    first: Vec<u8>,
+}
 
-/// Handles `POST /v1/steps/{id}/exec`.
-pub(super) async fn exec(
+/// Handles `POST /v1/steps/{id}/input`.
+pub(super) async fn input(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
@@ -65,26 +72,48 @@ pub(super) async fn exec(
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
-    let rank = params::number("rank", params.rank.as_deref())?
-        .map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let upgrade = request.extensions_mut().remove::<WatchedUpgrade>();
-    let upgrade = upgrade.filter(|_| wants_upgrade(request.headers()));
-    let bytes = body::read(request, MAX_BODY_BYTES).await?;
-    let wanted: ExecRequest = body::parse(&bytes, "")?;
-    wanted.check()?;
+    let rank = rank(&params)?;
+    let upgrade = wanted_upgrade(&mut request);
     let target = api.engine().read(move |core| find(core, step, rank));
     let target = target.await??;
-    let upgrade = upgrade.ok_or_else(|| {
-        let headers = format!("`Connection: Upgrade` and `Upgrade: {}`", exec::UPGRADE);
-        let message = format!("this call becomes a connection of frames: send {headers}");
-        params::invalid("Upgrade", message)
-    })?;
-    let by = match caller.is_admin() {
+    let upgrade = upgrade.ok_or_else(no_upgrade)?;
+    // The host cannot check it: it knows the step's user alone.
+    if target.submitted_by.is_some() && by(&caller, &target) != target.submitted_by {
+        return Err(ApiError::InputRefused {
+            node: target.node.to_string(),
+            message: "only its submitter and admins may send its input".to_owned(),
+        });
+    }
+    let way = reach(&api, target, LogStream::Input, None).await?;
+    Ok(switch(api, peer, upgrade, way))
+}
+
+fn rank(params: &ExecParams) -> Result<usize, ApiError> {
+    let rank = params::number("rank", params.rank.as_deref())?;
+    Ok(rank.map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)))
+}
+
+fn wanted_upgrade(request: &mut Request) -> Option<WatchedUpgrade> {
+    let upgrade = request.extensions_mut().remove::<WatchedUpgrade>();
+    upgrade.filter(|_| wants_upgrade(request.headers()))
+}
+
+fn no_upgrade() -> ApiError {
+    let headers = format!("`Connection: Upgrade` and `Upgrade: {}`", exec::UPGRADE);
+    let message = format!("this call becomes a connection of frames: send {headers}");
+    params::invalid("Upgrade", message)
+}
+
+/// The user on whose behalf the caller acts.
+fn by(caller: &Caller, target: &ExecTarget) -> Option<UserName> {
+    match caller.is_admin() {
         true => target.submitted_by.clone(),
         false => caller.who().user(),
-    };
-    let command = wanted.command;
-    let way = reach(&api, target, &ExecOrder { command, by }).await?;
+    }
+}
+
+/// Answers that the connection carries frames from now on.
+fn switch(api: Api, peer: Peer, upgrade: WatchedUpgrade, way: AgentStream) -> Response {
     // A reader of a program's output may be slow: the program waits for him.
     peer.stall_policy.allow_stalls();
     tokio::spawn(async move {
@@ -97,7 +126,34 @@ pub(super) async fn exec(
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static(exec::UPGRADE)),
     ];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response())
+    (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
+}
+
+/// Handles `POST /v1/steps/{id}/exec`.
+pub(super) async fn exec(
+    State(api): State<Api>,
+    caller: Caller,
+    Segment(segment): Segment,
+    Params(params): Params<ExecParams>,
+    Extension(peer): Extension<Peer>,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let step = params::step_id(&segment)?;
+    let rank = rank(&params)?;
+    let upgrade = wanted_upgrade(&mut request);
+    let bytes = body::read(request, MAX_BODY_BYTES).await?;
+    let wanted: ExecRequest = body::parse(&bytes, "")?;
+    wanted.check()?;
+    let target = api.engine().read(move |core| find(core, step, rank));
+    let target = target.await??;
+    let upgrade = upgrade.ok_or_else(no_upgrade)?;
+    let order = ExecOrder {
+        command: wanted.command,
+        by: by(&caller, &target),
+        terminal: wanted.terminal,
+    };
+    let way = reach(&api, target, LogStream::Exec, Some(&order)).await?;
+    Ok(switch(api, peer, upgrade, way))
 }
 
 fn wants_upgrade(headers: &HeaderMap) -> bool {
@@ -129,8 +185,13 @@ fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
     })
 }
 
-/// Has the agent start the program, and returns the stream of its frames.
-async fn reach(api: &Api, target: ExecTarget, wanted: &ExecOrder) -> Result<AgentStream, ApiError> {
+/// Has the agent start the program or take input, and returns the stream of its frames.
+async fn reach(
+    api: &Api,
+    target: ExecTarget,
+    stream: LogStream,
+    order: Option<&ExecOrder>,
+) -> Result<AgentStream, ApiError> {
     let ExecTarget { attempt, node, .. } = target;
     let unreachable = || ApiError::ExecUnreachable {
         node: node.to_string(),
@@ -140,17 +201,19 @@ async fn reach(api: &Api, target: ExecTarget, wanted: &ExecOrder) -> Result<Agen
         let (mut writer, mut reader) = connection.open().await?;
         let request = LogRequest {
             attempt,
-            stream: LogStream::Exec,
+            stream,
             offset: 0,
             follow: true,
         };
         writer.send(&request).await?;
-        writer.send(wanted).await?;
+        if let Some(order) = order {
+            writer.send(order).await?;
+        }
         let reply = reader.next().await?.ok_or(TransportError::TruncatedFrame)?;
         Ok::<_, TransportError>((reply, (writer, reader)))
     };
     let asked = timeout(ANSWER_LIMIT, ask).await;
-    let (reply, way) = match asked {
+    let (reply, (writer, reader)) = match asked {
         Ok(Ok(answered)) => answered,
         Ok(Err(error)) => {
             tracing::info!(%node, "exec of a program in a step failed: {error}");
@@ -159,7 +222,23 @@ async fn reach(api: &Api, target: ExecTarget, wanted: &ExecOrder) -> Result<Agen
         Err(_) => return Err(unreachable()),
     };
     match reply {
-        LogReply::From { .. } => Ok(way),
+        LogReply::From { offset } => Ok(AgentStream {
+            writer,
+            reader,
+            first: match stream {
+                LogStream::Input if offset == INPUT_ENDED => {
+                    encode_frame(FrameKind::InputEnded, &[])
+                }
+                LogStream::Input => encode_frame(FrameKind::Taken, &offset.to_be_bytes()),
+                LogStream::Exec | LogStream::Stdout | LogStream::Stderr => Vec::new(),
+            },
+        }),
+        LogReply::Refused { message } if stream == LogStream::Input => {
+            Err(ApiError::InputRefused {
+                node: node.to_string(),
+                message,
+            })
+        }
         LogReply::Refused { message } => Err(ApiError::ExecRefused {
             node: node.to_string(),
             message,
@@ -173,9 +252,16 @@ async fn carry(
     api: Api,
     upgraded: Upgraded,
     last_word: CloseReason,
-    (writer, reader): AgentStream,
+    AgentStream {
+        writer,
+        reader,
+        first,
+    }: AgentStream,
 ) {
-    let (from_caller, to_caller) = tokio::io::split(TokioIo::new(upgraded));
+    let (from_caller, mut to_caller) = tokio::io::split(TokioIo::new(upgraded));
+    if to_caller.write_all(&first).await.is_err() {
+        return;
+    }
     tokio::select! {
         () = up(from_caller, writer, last_word.clone()) => {}
         () = down(reader, to_caller, last_word) => {}

@@ -59,6 +59,7 @@ mod survival;
 mod suspend;
 mod template_programs;
 mod templates;
+mod terminal;
 mod trace_run;
 mod typed;
 mod units;

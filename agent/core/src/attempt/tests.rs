@@ -80,6 +80,7 @@ fn starting() -> Attempt {
             hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
+            streams: Default::default(),
         }),
     }
 }

@@ -71,6 +71,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             hook_env: Default::default(),
             wrapper: 0,
             env_file: false,
+            streams: Default::default(),
         }),
     }
 }

@@ -17,6 +17,7 @@ use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
 
 use super::step_hooks::{self, StepHook};
+use super::streams::{InputSetup, ProgramStart};
 use super::{confine, lookup};
 use crate::hooks::run::HookCommand;
 use crate::identity::Identity;
@@ -36,6 +37,8 @@ pub(super) struct StepProgram {
 pub(super) struct StepChild<'a> {
     pub(super) group_entry: &'a GroupEntry,
     pub(super) stdin: &'a File,
+    /// The program's own standard input, connected last.
+    pub(super) input: InputSetup<'a>,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
     pub(super) gate: &'a PipeReader,
@@ -92,7 +95,7 @@ impl StepChild<'_> {
         let program = || {
             self.enter_workdir()
                 .and_then(|()| step_hooks::run(self.before))
-                .and_then(|()| self.program.start())
+                .and_then(|()| self.start_program())
                 .map_err(|sentence| (STEP_FAILED, sentence))
         };
         let started = prepared.and_then(|()| confined()).and_then(|()| program());
@@ -104,6 +107,7 @@ impl StepChild<'_> {
 
     fn prepare(&self) -> Result<(), String> {
         let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
+        let keep: Vec<RawFd> = keep.into_iter().chain(self.input.keeps()).collect();
         let streams = [self.stdin, self.stdout, self.stderr].map(AsFd::as_fd);
         detach(streams, &keep, self.open_files)
     }
@@ -130,6 +134,14 @@ impl StepChild<'_> {
                 "the host could not make {}: {e}",
                 self.started_marker.display()
             )
+        })
+    }
+
+    fn start_program(&self) -> Result<(), String> {
+        self.input.start(&ProgramStart {
+            envp: &self.program.envp,
+            execute: &|| self.program.start(),
+            report: &|why| report_failure(self.report, STEP_FAILED, why),
         })
     }
 

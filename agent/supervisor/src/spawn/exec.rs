@@ -13,7 +13,7 @@
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, PipeWriter};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -24,11 +24,12 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::exec::ExecId;
+use sluice_common::exec::{ExecId, TerminalRequest};
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
 use super::child::{self, STEP_FAILED, StepProgram};
+use super::streams::{InputSetup, InputSource, ProgramStart};
 use super::{
     SpawnError, Spawner, StartReport, TRAVERSABLE, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
@@ -42,6 +43,8 @@ pub struct ExecSpec<'a> {
     pub exec: &'a ExecId,
     /// Program and arguments.
     pub command: &'a [String],
+    /// The terminal that it gets, if any.
+    pub terminal: Option<&'a TerminalRequest>,
     /// Main process of the attempt.
     pub main: Process,
     pub step_owner: &'a StepOwner,
@@ -64,11 +67,24 @@ impl Spawner {
         let identity = self.identity(wanted.step_owner, wanted.own, &dir)?;
         let argv = arguments(wanted.command)?;
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
+        let source = match wanted.terminal {
+            Some(it) => {
+                let size = InputSource::size(Some((it.rows, it.columns)));
+                InputSource::Terminal(self.input_socket(&dir)?, size)
+            }
+            None => InputSource::Given,
+        };
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
         let child = ExecChild {
             group_entry,
             stdin: &stdin,
+            input: InputSetup {
+                source: &source,
+                helper: &self.helper_program,
+                null: &self.null,
+            },
+            term: wanted.terminal.map(|it| it.term.as_str()),
             null: &self.null,
             report: &to_report,
             open_files: self.open_files,
@@ -132,6 +148,9 @@ impl Spawner {
 struct ExecChild<'a> {
     group_entry: &'a GroupEntry,
     stdin: &'a File,
+    input: InputSetup<'a>,
+    /// Value of `TERM`, if it gets a terminal.
+    term: Option<&'a str>,
     null: &'a File,
     report: &'a PipeWriter,
     open_files: (rlim_t, rlim_t),
@@ -153,10 +172,13 @@ impl ExecChild<'_> {
 
     fn become_program(&self, was_cloned_inside: bool) -> Result<(), String> {
         self.group_entry.enter(was_cloned_inside)?;
-        let keep = [self.report.as_raw_fd()];
+        let keep = [self.report.as_raw_fd()]
+            .into_iter()
+            .chain(self.input.keeps());
+        let keep: Vec<RawFd> = keep.collect();
         let streams = [self.stdin, self.null, self.null].map(AsFd::as_fd);
         child::detach(streams, &keep, self.open_files)?;
-        let (envp, cwd) = surroundings(self.main)?;
+        let (mut envp, cwd) = surroundings(self.main)?;
         self.open_streams()?;
         confine::become_user(self.identity, self.rules)?;
         fchdir(cwd.as_fd()).map_err(|e| {
@@ -167,8 +189,20 @@ impl ExecChild<'_> {
             let path = line.to_bytes().strip_prefix(b"PATH=")?;
             Some(String::from_utf8_lossy(path).into_owned())
         });
+        if let Some(term) = self
+            .term
+            .and_then(|it| CString::new(format!("TERM={it}")).ok())
+        {
+            envp.retain(|line| !line.to_bytes().starts_with(b"TERM="));
+            envp.push(term);
+        }
         let argv = self.argv.clone();
-        StepProgram { argv, envp, path }.start()
+        let program = StepProgram { argv, envp, path };
+        self.input.start(&ProgramStart {
+            envp: &program.envp,
+            execute: &|| program.start(),
+            report: &|why| child::report_failure(self.report, STEP_FAILED, why),
+        })
     }
 
     /// Waits until the agent has opened the output pipes. Reading input waits only from then on.

@@ -46,6 +46,7 @@ impl Table {
             own,
             exec,
             command: &order.command,
+            terminal: order.terminal.as_ref(),
             main,
             step_owner: &step_owner,
         };

@@ -269,6 +269,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         hook_env: env.into(),
         wrapper: 0,
         env_file: false,
+        streams: Default::default(),
     }
 }
 

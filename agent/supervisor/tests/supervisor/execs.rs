@@ -29,6 +29,7 @@ fn ask_as(client: &mut Client, exec: &ExecId, command: &[&str], by: Option<&str>
     client.send(&ToSupervisor::Exec {
         exec: exec.clone(),
         order: ExecOrder {
+            terminal: None,
             command: command.iter().map(ToString::to_string).collect(),
             by: by.map(|name| UserName::new(name).unwrap()),
         },

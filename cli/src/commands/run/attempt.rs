@@ -64,6 +64,7 @@ impl FollowedAttempt {
         number: u32,
         tail: Option<usize>,
         send: &Sender<RunEvent>,
+        is_terminal: bool,
         out: Out,
     ) -> Result<Self, Failure> {
         let activity = Arc::new(Activity {
@@ -71,8 +72,12 @@ impl FollowedAttempt {
             moved_millis: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
+        let stdout = match is_terminal {
+            true => Sink::raw_stdout()?,
+            false => Sink::stdout()?,
+        };
         for (stream, sink) in [
-            (LogStream::Stdout, Sink::stdout()?),
+            (LogStream::Stdout, stdout),
             (LogStream::Stderr, Sink::stderr()?),
         ] {
             let source = OutputSource {

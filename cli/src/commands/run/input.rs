@@ -1,114 +1,454 @@
-//! Detects input on standard input of `run`, which a step cannot read and which would be lost silently.
+//! Sends the standard input of `run` to the step. One thread reads it into a window of bounded size; another one sends
+//! what the step's host has not taken, by one connection after the other: each begins with the number of bytes that were
+//! taken, so no byte is lost or repeated. While the step reads nothing, nothing is read here.
 //!
-//! Input counts as lost if nobody has read it when the command looks: before the submit, while the step waits and once
-//! it is over. Looking consumes nothing, so others who share the descriptor (a script's `while read`, the parent
-//! program) still find all of it. A terminal, `/dev/null`, an empty file, an ended pipe, and one that is open and
-//! silent hold no data.
+//! A later attempt of the step gets its input again if the window still has the whole of it.
 
-use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, AsRawFd};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv};
-use nix::sys::uio::pread;
 use nix::unistd::{Whence, lseek};
+use signal_hook::consts::SIGWINCH;
+use sluice_common::error_code::ErrorCode;
+use sluice_common::exec::{FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame};
 
-/// The error for input, with both ways out.
-pub(super) const REFUSAL: &str = "standard input holds data that the step would never see, because a step's input is empty: \
-     if it needs none, add `</dev/null` (in a `while read` loop too); \
-     else have the command read a file that its host has: `sluice run -- sh -c 'PROGRAM <FILE'`";
+use super::RunEvent;
+use crate::client::{ApiError, Backoff, Client, ExecConnection, ExecSocket};
+use crate::signals;
+use crate::terminal::{self, KeyScanner};
 
-/// Whether standard input holds data.
-pub(super) fn holds_data() -> bool {
-    waits_on(&io::stdin())
+/// Bytes that are kept: those on their way, and as many of those before as have room.
+const WINDOW_BYTES: usize = 1024 * 1024;
+
+/// Time that the last keys of a user who leaves may take to arrive.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// Whether a step should get this process's standard input: not if nothing can come from it, and not from the terminal of
+/// a background job, which would be stopped.
+pub(super) fn is_given() -> bool {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        return terminal::is_in_foreground();
+    }
+    let Ok(file) = stdin.as_fd().try_clone_to_owned().map(File::from) else {
+        return false;
+    };
+    let Ok(found) = file.metadata() else {
+        return false;
+    };
+    if found.is_file() {
+        let at = lseek(&file, 0, Whence::SeekCur).unwrap_or_default();
+        return u64::try_from(at).is_ok_and(|at| at < found.size());
+    }
+    // A device without data, such as /dev/null, is ready at once with none.
+    !found.file_type().is_char_device() && !found.is_dir()
 }
 
-/// Whether a descriptor holds data. One that cannot be read holds none.
-fn waits_on(input: &impl AsFd) -> bool {
-    let input = input.as_fd();
-    if input.is_terminal() {
-        return false;
+/// Why no more input is sent.
+#[derive(Debug)]
+pub(super) enum InputStop {
+    /// A later attempt needs bytes that are not kept.
+    NotRepeatable,
+    /// Another caller sends it.
+    TakenOver,
+    /// The cluster refuses it.
+    Refused(ApiError),
+    /// The user has typed the keys that leave.
+    Left,
+}
+
+#[derive(Debug, Default)]
+struct InputWindow {
+    /// Offset of the first byte that is kept.
+    start: u64,
+    bytes: VecDeque<u8>,
+    /// Number of bytes that the host has taken.
+    taken: u64,
+    /// Whether standard input has ended.
+    ended: bool,
+    /// Latest attempt that runs.
+    attempt: u32,
+    /// Whether the connection has ended, and how.
+    over: Option<SessionEnd>,
+    /// Whether the terminal has a new size.
+    resized: bool,
+    /// Whether a first connection has been made.
+    has_begun: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SessionEnd {
+    /// The connection broke.
+    Lost,
+    /// The program takes no more.
+    Complete,
+    TakenOver,
+}
+
+impl InputWindow {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
     }
-    let mut fds = [PollFd::new(input, PollFlags::POLLIN)];
-    let readable = poll(&mut fds, PollTimeout::ZERO).is_ok()
-        && fds[0]
-            .revents()
-            .is_some_and(|events| events.contains(PollFlags::POLLIN));
-    if !readable {
-        return false;
+
+    /// Makes room for a piece by dropping bytes that were taken; returns whether there is room.
+    fn make_room(&mut self, length: usize) -> bool {
+        let excess = (self.bytes.len() + length).saturating_sub(WINDOW_BYTES);
+        let taken = usize::try_from(self.taken.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let dropped = excess.min(taken).min(self.bytes.len());
+        self.bytes.drain(..dropped);
+        self.start += dropped as u64;
+        dropped == excess
     }
-    // Files, `/dev/null` and sockets report themselves readable at their end too.
-    let mut byte = [0];
-    let seen = match lseek(input, 0, Whence::SeekCur) {
-        Ok(at) => pread(input, &mut byte, at),
-        Err(Errno::ESPIPE) => recv(input.as_raw_fd(), &mut byte, MsgFlags::MSG_PEEK),
-        Err(error) => Err(error),
+
+    /// Moves to the number of bytes that the host has taken; returns whether the rest is here.
+    fn continue_at(&mut self, taken: u64, is_terminal: bool) -> bool {
+        let is_kept = (self.start..=self.end()).contains(&taken);
+        // What was read before the first connection follows what other callers have sent. Keys for a program that has
+        // ended are not for the next one.
+        if !self.has_begun || (is_terminal && !is_kept) {
+            self.start = taken;
+        }
+        if self.has_begun && is_terminal && !is_kept {
+            self.bytes.clear();
+        }
+        self.has_begun = true;
+        self.taken = taken;
+        (self.start..=self.end()).contains(&taken)
+    }
+
+    /// Bytes from an offset on, at most those of a frame.
+    fn piece(&self, from: u64) -> Vec<u8> {
+        let skipped = usize::try_from(from - self.start).unwrap_or(usize::MAX);
+        let piece = self.bytes.iter().skip(skipped).take(MAX_FRAME_BYTES);
+        piece.copied().collect()
+    }
+}
+
+/// State shared by the threads.
+#[derive(Debug, Default)]
+struct Shared {
+    window: Mutex<InputWindow>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, InputWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut InputWindow) -> T) -> T {
+        let changed = change(&mut self.lock());
+        self.changed.notify_all();
+        changed
+    }
+
+    /// Waits until the window is in some state, for at most this time.
+    fn wait_a_while(&self, limit: Duration, is_so: impl Fn(&InputWindow) -> bool) {
+        let guard = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(guard, limit, |window| !is_so(window));
+        drop(waited);
+    }
+
+    /// Waits until the window is in some state.
+    fn wait(&self, is_so: impl Fn(&mut InputWindow) -> bool) -> MutexGuard<'_, InputWindow> {
+        let guard = self.lock();
+        self.changed
+            .wait_while(guard, |window| !is_so(window))
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads that send input. They end with the process.
+#[derive(Debug)]
+pub(super) struct InputHandle {
+    shared: Arc<Shared>,
+}
+
+impl InputHandle {
+    /// Starts to send standard input, as a file or as keys, once an attempt runs.
+    pub(super) fn start(
+        client: &Client,
+        step: &str,
+        is_terminal: bool,
+        send: &Sender<RunEvent>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        if is_terminal {
+            let of_signals = Arc::clone(&shared);
+            signals::forward(&[SIGWINCH], move |_| {
+                of_signals.change(|window| window.resized = true);
+                true
+            })?;
+        } else {
+            spawn_reader(&shared, false, send);
+        }
+        let sender = InputSender {
+            client: client.clone(),
+            step: step.to_owned(),
+            is_terminal,
+            shared: Arc::clone(&shared),
+            send: send.clone(),
+        };
+        thread::spawn(move || sender.run());
+        Ok(Self { shared })
+    }
+
+    /// Notes that an attempt runs.
+    pub(super) fn on_attempt(&self, number: u32) {
+        self.shared.change(|window| window.attempt = number);
+    }
+}
+
+/// Reads standard input into the window, as far as there is room.
+fn spawn_reader(shared: &Arc<Shared>, is_terminal: bool, send: &Sender<RunEvent>) {
+    let (shared, send) = (Arc::clone(shared), send.clone());
+    thread::spawn(move || {
+        let mut bytes = vec![0; MAX_FRAME_BYTES];
+        let mut keys = KeyScanner::default();
+        let mut stdin = io::stdin().lock();
+        loop {
+            let count = match stdin.read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // A standard input that cannot be read has ended.
+                read => read.unwrap_or(0),
+            };
+            let (piece, leaves) = match is_terminal {
+                true => keys.pass(&bytes[..count]),
+                false => (bytes[..count].to_vec(), false),
+            };
+            drop(shared.wait(|window| window.make_room(piece.len())));
+            shared.change(|window| {
+                window.bytes.extend(&piece);
+                window.ended = count == 0;
+            });
+            if leaves {
+                shared.wait_a_while(LEAVING, |window| window.taken >= window.end());
+                let _ = send.send(RunEvent::InputStopped(InputStop::Left));
+            }
+            if leaves || count == 0 {
+                return;
+            }
+        }
+    });
+}
+
+struct InputSender {
+    client: Client,
+    step: String,
+    is_terminal: bool,
+    shared: Arc<Shared>,
+    send: Sender<RunEvent>,
+}
+
+impl InputSender {
+    /// Sends the input of one attempt after the other.
+    fn run(&self) {
+        let mut served = 0;
+        let mut reads_keys = false;
+        loop {
+            let attempt = self.shared.wait(|window| window.attempt > served).attempt;
+            if self.is_terminal {
+                let _it_stays_as_it_is = terminal::enter_raw();
+                if !reads_keys {
+                    spawn_reader(&self.shared, true, &self.send);
+                }
+                reads_keys = true;
+            }
+            if let Err(why) = self.serve(attempt) {
+                let _ = self.send.send(RunEvent::InputStopped(why));
+                return;
+            }
+            served = attempt;
+        }
+    }
+
+    /// Sends input until the program takes no more, by as many connections as that needs.
+    fn serve(&self, attempt: u32) -> Result<(), InputStop> {
+        let mut backoff = Backoff::for_calls();
+        loop {
+            let end = match self.client.input(&self.step) {
+                Ok(connection) => {
+                    backoff.reset();
+                    self.session(connection)?
+                }
+                // Until the next view says otherwise the attempt may run.
+                Err(error) if error.is_passing() || error.status() == Some(409) => {
+                    if is_refusal(&error) {
+                        return Err(InputStop::Refused(error));
+                    }
+                    SessionEnd::Lost
+                }
+                Err(error) => return Err(InputStop::Refused(error)),
+            };
+            match end {
+                SessionEnd::Complete => return Ok(()),
+                SessionEnd::TakenOver => return Err(InputStop::TakenOver),
+                SessionEnd::Lost if self.shared.lock().attempt > attempt => return Ok(()),
+                SessionEnd::Lost => thread::sleep(backoff.next().min(Duration::from_secs(2))),
+            }
+        }
+    }
+
+    /// Sends by one connection until it ends.
+    fn session(&self, connection: ExecConnection) -> Result<SessionEnd, InputStop> {
+        let ExecConnection { mut stream, first } = connection;
+        let mut frames = FrameDecoder::default();
+        frames.push(&first);
+        let mut sent = match next_frame(&mut stream, &mut frames) {
+            Some((FrameKind::Taken, number)) => {
+                u64::from_be_bytes(number.try_into().unwrap_or_default())
+            }
+            Some((FrameKind::InputEnded, _)) => return Ok(SessionEnd::Complete),
+            Some(_) | None => return Ok(SessionEnd::Lost),
+        };
+        let is_here = self.shared.change(|window| {
+            window.over = None;
+            window.resized = self.is_terminal;
+            window.continue_at(sent, self.is_terminal)
+        });
+        if !is_here {
+            return Err(InputStop::NotRepeatable);
+        }
+        let Ok(from_host) = stream.try_clone() else {
+            return Ok(SessionEnd::Lost);
+        };
+        let shared = Arc::clone(&self.shared);
+        thread::spawn(move || hear(from_host, frames, &shared));
+        let mut ended = false;
+        loop {
+            let mut window = self.shared.wait(|window| {
+                window.over.is_some()
+                    || window.resized
+                    || window.end() > sent
+                    || (window.ended && !ended)
+            });
+            if let Some(end) = window.over {
+                return Ok(end);
+            }
+            let resized = std::mem::take(&mut window.resized);
+            let piece = window.piece(sent);
+            let at_end = window.ended && piece.is_empty();
+            drop(window);
+            let written = match resized {
+                true => stream.write_all(&encode_frame(
+                    FrameKind::Resize,
+                    &terminal::size().to_bytes(),
+                )),
+                false if piece.is_empty() && !at_end => Ok(()),
+                false => stream.write_all(&encode_frame(FrameKind::Stdin, &piece)),
+            };
+            if written.is_err() {
+                // The other thread says how it ended.
+                stream.close();
+                return Ok(self
+                    .shared
+                    .wait(|window| window.over.is_some())
+                    .over
+                    .unwrap_or(SessionEnd::Lost));
+            }
+            if !resized {
+                sent += piece.len() as u64;
+                ended = at_end;
+            }
+        }
+    }
+}
+
+/// Whether a host refuses the input for good.
+fn is_refusal(error: &ApiError) -> bool {
+    matches!(error, ApiError::Refused { error, .. } if error.code == ErrorCode::InputRefused.as_str())
+}
+
+/// Hears what the host has taken, to the end of the connection.
+fn hear(mut stream: ExecSocket, mut frames: FrameDecoder, shared: &Shared) {
+    let end = loop {
+        match next_frame(&mut stream, &mut frames) {
+            Some((FrameKind::Taken, number)) => {
+                let taken = u64::from_be_bytes(number.try_into().unwrap_or_default());
+                shared.change(|window| window.taken = taken.min(window.end()).max(window.taken));
+            }
+            Some((FrameKind::InputEnded, _)) => break SessionEnd::Complete,
+            Some((FrameKind::TakenOver, _)) => break SessionEnd::TakenOver,
+            Some((FrameKind::Closed, _)) | None => break SessionEnd::Lost,
+            Some(_) => {}
+        }
     };
-    match seen {
-        Ok(bytes) => bytes > 0,
-        // A pipe is readable only if it holds data.
-        Err(error) => error == Errno::ENOTSOCK,
+    shared.change(|window| window.over = Some(end));
+    stream.close();
+}
+
+/// The next frame; `None` if the connection has ended.
+fn next_frame(stream: &mut ExecSocket, frames: &mut FrameDecoder) -> Option<(FrameKind, Vec<u8>)> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(frame) = frames.next_frame().ok()? {
+            return Some(frame);
+        }
+        match stream.read(&mut bytes) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Ok(count @ 1..) => frames.push(&bytes[..count]),
+            Ok(_) | Err(_) => return None,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
-    use std::io::{Read, Seek, SeekFrom, Write};
-    use std::os::fd::OwnedFd;
-    use std::os::unix::net::UnixStream;
 
-    #[test]
-    fn a_pipe_holds_data_from_its_first_byte_until_that_is_read() {
-        let (mut reader, mut writer) = io::pipe().unwrap();
-        assert!(!waits_on(&reader), "it is open and silent");
-        writer.write_all(b"hi").unwrap();
-        assert!(waits_on(&reader));
-        assert!(waits_on(&reader), "looking took it away");
-        drop(writer);
-        assert!(waits_on(&reader), "its writer has gone");
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "hi");
-        assert!(!waits_on(&reader), "it has ended");
-    }
-
-    #[test]
-    fn a_socket_holds_data_and_not_its_end() {
-        let (reader, mut writer) = UnixStream::pair().unwrap();
-        let reader = File::from(OwnedFd::from(reader));
-        assert!(!waits_on(&reader));
-        writer.write_all(b"h").unwrap();
-        assert!(waits_on(&reader));
-        drop(writer);
-        (&reader).read_exact(&mut [0]).unwrap();
-        assert!(!waits_on(&reader), "it has ended");
-    }
-
-    #[test]
-    fn a_file_holds_what_lies_behind_the_position() {
-        let mut file = tempfile::tempfile().unwrap();
-        assert!(!waits_on(&file));
-        file.write_all(b"line\n").unwrap();
-        assert!(!waits_on(&file), "everything was read");
-        file.seek(SeekFrom::Start(2)).unwrap();
-        assert!(waits_on(&file));
-        assert_eq!(file.stream_position().unwrap(), 2);
-    }
-
-    #[test]
-    fn devices_hold_data_as_they_are() {
-        for (path, data) in [
-            ("/dev/null", false),
-            ("/dev/zero", true),
-            ("/proc/self/status", true),
-            ("/", false),
-        ] {
-            assert_eq!(waits_on(&File::open(path).unwrap()), data, "{path}");
+    fn window(text: &str) -> InputWindow {
+        InputWindow {
+            bytes: text.bytes().collect(),
+            ..InputWindow::default()
         }
-        let unreadable = File::options().write(true).open("/dev/zero").unwrap();
-        assert!(!waits_on(&unreadable));
+    }
+
+    #[test]
+    fn a_connection_continues_where_the_host_is() {
+        let mut window = window("abcdef");
+        assert!(window.continue_at(0, false));
+        assert_eq!(window.piece(0), b"abcdef");
+        assert!(window.continue_at(4, false));
+        assert_eq!(window.piece(4), b"ef");
+        // The next attempt begins again.
+        assert!(window.continue_at(0, false));
+        assert!(!window.continue_at(7, false), "nobody here has sent it");
+    }
+
+    #[test]
+    fn only_what_was_taken_is_dropped_and_then_it_cannot_be_repeated() {
+        let mut window = InputWindow::default();
+        window.continue_at(0, false);
+        window.bytes.extend(vec![1; WINDOW_BYTES]);
+        assert!(!window.make_room(10), "nothing was taken");
+        window.taken = 25;
+        assert!(window.make_room(10));
+        assert_eq!((window.start, window.bytes.len()), (10, WINDOW_BYTES - 10));
+        assert!(window.continue_at(25, false));
+        assert!(!window.continue_at(0, false), "the first bytes are gone");
+    }
+
+    #[test]
+    fn keys_are_for_the_program_that_runs() {
+        let mut window = window("ls");
+        assert!(
+            window.continue_at(1000, true),
+            "an attached terminal begins now"
+        );
+        assert_eq!(window.piece(1000), b"ls", "keys typed ahead");
+        window.bytes.extend(b"abc");
+        assert!(window.continue_at(1003, true));
+        assert_eq!(window.piece(1003), b"bc");
+        assert!(window.continue_at(0, true), "the next attempt");
+        assert!(window.bytes.is_empty());
     }
 }

@@ -9,14 +9,15 @@ use sluice_common::state::StepState;
 
 use super::attempt::{self, FollowedAttempt};
 use super::exit::{self, RunExit};
-use super::{Ownership, RunEvent, input};
+use super::input::{InputHandle, InputStop};
+use super::{Ownership, RunEvent};
 use crate::client::{ApiError, Client, RetryLimit, StepAction};
 use crate::commands::outage_note;
-use crate::failure::{Failure, RUN_FAILED, USAGE};
+use crate::failure::{Failure, RUN_FAILED};
 use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
-use crate::signals;
+use crate::{signals, terminal};
 
 /// Time that one call waits for a step to start or to end. Short, because a requeue is not an end and is only seen when
 /// the call returns.
@@ -57,8 +58,12 @@ pub(super) struct RunLoop<'a> {
     announced: u32,
     /// Signal that made this command cancel the step.
     interrupted: Option<i32>,
-    /// Whether input for the step made this command cancel it.
-    refused: bool,
+    /// Sends input to the step.
+    feeder: Option<InputHandle>,
+    /// Whether this process's terminal is that of the program.
+    is_terminal: bool,
+    /// Why this command had to cancel the step, if it had to.
+    failed: Option<String>,
     /// Exit code, if this command leaves before the end.
     left: Option<u8>,
 }
@@ -96,9 +101,21 @@ impl<'a> RunLoop<'a> {
             cut,
             announced: over,
             interrupted: None,
-            refused: false,
+            feeder: None,
+            is_terminal: false,
+            failed: None,
             left: None,
         }
+    }
+
+    /// Sends this process's standard input to the step, as keys if the program has a terminal.
+    pub(super) fn feed(&mut self, is_terminal: bool) -> Result<(), Failure> {
+        let id = self.step.id.clone();
+        let started = InputHandle::start(self.client, &id, is_terminal, &self.send);
+        let failed = |e| Failure::Failed(format!("cannot listen for signals: {e}"));
+        self.feeder = Some(started.map_err(failed)?);
+        self.is_terminal = is_terminal;
+        Ok(())
     }
 
     pub(super) fn drive(mut self) -> Result<u8, Failure> {
@@ -154,6 +171,7 @@ impl<'a> RunLoop<'a> {
             RunEvent::Unwatchable(error) => return Err(self.unwatchable(error)),
             RunEvent::StreamEnded(number, end) => self.on_stream_end(number, end)?,
             RunEvent::Signal(signal) => self.on_signal(signal),
+            RunEvent::InputStopped(why) => self.on_input_stopped(&why),
             RunEvent::Submitted(_) => {}
             RunEvent::Cancelled(Ok(())) => {}
             RunEvent::Cancelled(Err(error)) => {
@@ -163,6 +181,45 @@ impl<'a> RunLoop<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A step without the input that is meant for it must not succeed unnoticed.
+    fn on_input_stopped(&mut self, why: &InputStop) {
+        let id = safe(&self.step.id);
+        let message = match why {
+            InputStop::Left => return self.detach(),
+            InputStop::TakenOver => {
+                return self.out.notice(&format!(
+                    "another caller sends the input of {id} from now on"
+                ));
+            }
+            InputStop::NotRepeatable => format!(
+                "attempt {} of {id} needs its input from the beginning, which is not kept: only the last MiB is; \
+                 have the step read a file of its host (`--stdin FILE`) if it may start again",
+                self.step.attempt
+            ),
+            InputStop::Refused(error) => error.to_string(),
+        };
+        if self.ownership != Ownership::Own {
+            return self.out.warning(&message);
+        }
+        if self.failed.replace(message).is_none() && self.interrupted.is_none() {
+            self.cancel();
+        }
+    }
+
+    /// Leaves the step as it is.
+    fn detach(&mut self) {
+        terminal::restore();
+        let id = safe(&self.step.id);
+        let back = match self.is_terminal {
+            true => "sluice attach -it",
+            false => "sluice attach",
+        };
+        self.out.notice(&format!(
+            "detached from {id}, which runs on: `{back} {id}` comes back, `sluice cancel {id}` stops it"
+        ));
+        self.left = Some(0);
     }
 
     /// A user who attached wants to hear of state changes; the one who runs the step sees its output.
@@ -210,11 +267,14 @@ impl<'a> RunLoop<'a> {
                 number,
                 tail.map(|(_, lines)| lines),
                 &self.send,
+                self.is_terminal,
                 self.out,
             )?;
             self.current = Some(attempt);
+            if let Some(feeder) = &self.feeder {
+                feeder.on_attempt(number);
+            }
         } else if self.waits() {
-            self.refuse_input();
             self.say_waiting();
         }
         Ok(())
@@ -223,15 +283,6 @@ impl<'a> RunLoop<'a> {
     /// Whether it waits for resources, for the first time or again.
     fn waits(&self) -> bool {
         self.step.state == StepState::Queued
-    }
-
-    /// Cancels the own step if input has come for it before its first attempt.
-    fn refuse_input(&mut self) {
-        let begins = self.ownership == Ownership::Own && self.step.attempt == 0;
-        if begins && self.interrupted.is_none() && !self.refused && input::holds_data() {
-            self.refused = true;
-            self.cancel();
-        }
     }
 
     fn attempt_is_over(&self) -> bool {
@@ -329,11 +380,7 @@ impl<'a> RunLoop<'a> {
     pub(super) fn on_signal(&mut self, signal: i32) {
         let id = safe(&self.step.id);
         if self.ownership != Ownership::Own {
-            self.out.notice(&format!(
-                "detached from {id}, which runs on: `sluice attach {id}` comes back, `sluice cancel {id}` stops it"
-            ));
-            self.left = Some(0);
-            return;
+            return self.detach();
         }
         if self.interrupted.is_some() {
             self.out.notice(&format!(
@@ -369,17 +416,12 @@ impl<'a> RunLoop<'a> {
 
     /// Returns the exit code; never success for a step whose input was lost.
     fn end(self) -> u8 {
-        let code = self.end_of_step();
-        let own = self.ownership == Ownership::Own && self.interrupted.is_none();
-        if own && (self.refused || input::holds_data()) {
-            self.out.error(input::REFUSAL);
-            return if self.refused || code == 0 {
-                USAGE
-            } else {
-                code
-            };
+        terminal::restore();
+        if let Some(why) = self.failed.as_ref().filter(|_| self.interrupted.is_none()) {
+            self.out.error(&safe(why));
+            return RUN_FAILED;
         }
-        code
+        self.end_of_step()
     }
 
     /// Reports how the step has ended; returns the exit code.

@@ -4,12 +4,13 @@
 use crate::notation::check;
 use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::device::DeviceNumber;
-use sluice_common::exec::{ExecId, ExecOrder};
+use sluice_common::exec::{ExecId, ExecOrder, TerminalRequest};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
+use sluice_common::streams::{StepInput, StepStreams};
 use sluice_common::submitter::{Submitter, SubmitterSeal};
 use sluice_common::supervision::{
     AttemptView, BootMillis, CpuAllocation, DeviceAccess, Exit, FreezeRefusal, FreezerState,
@@ -25,7 +26,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 3);
+    assert_eq!(SUPERVISION_VERSION, 4);
 }
 
 fn attempt() -> AttemptId {
@@ -101,6 +102,10 @@ fn spawns() {
         hook_env: [("P".into(), "2".into())].into(),
         wrapper: 1,
         env_file: true,
+        streams: StepStreams {
+            stdin: StepInput::File("/f".into()),
+            terminal: false,
+        },
     };
     let golden = format!(
         "00000000
@@ -133,7 +138,8 @@ fn spawns() {
          0100000000000000           # after: one
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
          0100000000000000 0100000000000000 'P' 0100000000000000 '2' # around_env
-         01000000 01                # wrapper, env_file",
+         01000000 01                # wrapper, env_file
+         02000000 0200000000000000 '/f' 00 # stdin, terminal",
         "02".repeat(32),
         "03".repeat(32),
         "04".repeat(32),
@@ -157,6 +163,7 @@ fn spawns() {
         hook_env: Default::default(),
         wrapper: 0,
         env_file: false,
+        streams: StepStreams::default(),
         ..full
     };
     let golden = format!(
@@ -169,7 +176,8 @@ fn spawns() {
          0000000000000000 0000000000000000 # devices
          00000000 0000000000000000 # processors
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
-         0000000000000000 00000000 00 # around_env, wrapper, env_file"
+         0000000000000000 00000000 00 # around_env, wrapper, env_file
+         00000000 00 # stdin, terminal"
     );
     check(&bare, &golden);
 }
@@ -303,13 +311,19 @@ fn programs_beside_an_attempt() {
         order: ExecOrder {
             command: vec!["a".into()],
             by: UserName::new("b").ok(),
+            terminal: Some(TerminalRequest {
+                rows: 24,
+                columns: 80,
+                term: "x".into(),
+            }),
         },
     };
     let command = "0100000000000000 0100000000000000 'a'";
     let by = "01 0100000000000000 'b'";
+    let terminal = "01 1800 5000 0100000000000000 'x'";
     check(
         &begin,
-        &format!("09000000 {ATTEMPT} 02010000 {command} {by}"),
+        &format!("09000000 {ATTEMPT} 02010000 {command} {by} {terminal}"),
     );
     let end = ToSupervisor::EndExec { exec: exec() };
     check(&end, &format!("0a000000 {ATTEMPT} 02010000"));

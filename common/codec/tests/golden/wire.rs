@@ -19,6 +19,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
+use sluice_common::streams::{StepInput, StepStreams};
 use sluice_common::submitter::Submitter;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{HookRun, HooksAndLimits, Launch, ProcessLimit};
@@ -594,6 +595,10 @@ fn assignments() {
             },
         },
         warrant: SealedWarrant::new("w".to_owned()),
+        streams: StepStreams {
+            stdin: StepInput::Stream,
+            terminal: true,
+        },
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -624,7 +629,8 @@ fn assignments() {
          0100000000000000                             # before: one
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
          0000000000000000                             # after
-         0100000000000000 'w'                         # warrant"
+         0100000000000000 'w'                         # warrant
+         01000000 01                                  # stdin, terminal"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -638,6 +644,7 @@ fn assignments() {
         cpu_mode: CpuMode::Limit,
         launch: Launch::default(),
         warrant: SealedWarrant::default(),
+        streams: StepStreams::default(),
         ..full
     };
     let golden = format!(
@@ -649,7 +656,8 @@ fn assignments() {
          0100000000000000 's' 00 0000000000000000 00000000
          0000000000000000 0000000000000000 # wrapper, variables of templates
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
-         0000000000000000 # warrant"
+         0000000000000000 # warrant
+         00000000 00 # stdin, terminal"
     );
     check(&bare, &golden);
 }

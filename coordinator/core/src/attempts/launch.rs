@@ -50,7 +50,9 @@ pub(crate) fn assignment(
         false => value(variable),
     };
     let launch = template.launch(spec, value);
+    let streams = spec.streams.of_rank(gang.rank);
     Assignment {
+        streams,
         attempt: id.clone(),
         pool: attempt.pool.clone(),
         command: spec.command.clone(),

@@ -41,6 +41,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         mounts,
         privileged,
         host_network,
+        streams,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
@@ -64,6 +65,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("mounts", *mounts == new.mounts),
         ("privileged", *privileged == new.privileged),
         ("host_network", *host_network == new.host_network),
+        ("stdin", *streams == new.streams),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),

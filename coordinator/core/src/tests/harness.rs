@@ -740,6 +740,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         mounts: None,
         privileged: false,
         host_network: false,
+        streams: Default::default(),
         inherited: Default::default(),
     }
 }

@@ -78,6 +78,7 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("GET",    "/v1/steps/{step}/explain",              V::Get,      R::Steps,     P::Step),
     row("GET",    "/v1/steps/{step}/logs",                 V::Get,      R::StepLogs,  P::Step),
     row("POST",   "/v1/steps/{step}/exec",                 V::Create,   R::StepExec,  P::Step),
+    row("POST",   "/v1/steps/{step}/input",                V::Create,   R::StepExec,  P::Step),
     row("GET",    "/v1/nodes",                             V::List,     R::Nodes,     P::Each),
     row("GET",    "/v1/nodes/{node}",                      V::Get,      R::Nodes,     P::Node),
     row("DELETE", "/v1/nodes/{node}",                      V::Delete,   R::Nodes,     P::Node),

@@ -60,6 +60,7 @@ impl ApiError {
             | ApiError::NodeUnreachable { node }
             | ApiError::ExecUnreachable { node }
             | ApiError::ExecRefused { node, .. }
+            | ApiError::InputRefused { node, .. }
             | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
             ApiError::NotRunning { step, state } => {
                 vec![("step", text(step)), ("state", text(state.as_str()))]

@@ -22,16 +22,17 @@ const OWN: &str = "correct-horse-battery";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The long calls, and the one that waits. A call described as a stream that is missing here fails a test.
-const LASTING: [(&str, &str); 4] = [
+const LASTING: [(&str, &str); 5] = [
     ("GET", "/v1/events"),
     ("GET", "/v1/steps/{step}/logs"),
     ("POST", "/v1/steps/{step}/exec"),
+    ("POST", "/v1/steps/{step}/input"),
     ("GET", "/v1/steps/{step}:wait"),
 ];
 
 #[test]
 fn every_call_that_is_described_as_a_stream_is_ended_in_the_test_below() {
-    let ended: BTreeSet<(String, String)> = LASTING[..3]
+    let ended: BTreeSet<(String, String)> = LASTING[..4]
         .iter()
         .map(|(method, path)| ((*method).to_owned(), (*path).to_owned()))
         .collect();
@@ -156,6 +157,10 @@ impl CallFixture {
         });
         until(&logs, "written");
         until(&exec, "prompt");
+        let input = self.begin(token, "POST", "/v1/steps/runs/input", upgrade, "");
+        let of_input = self.host_answers(false);
+        // The number of bytes that its host has taken.
+        until(&input, "\u{6}\0\0\0\u{8}");
         let wait = "/v1/steps/waits:wait?timeout=60s";
         let wait = self.begin(token, "GET", wait, "", "");
         let silent = "/v1/steps/waits/logs?follow=true";
@@ -169,6 +174,7 @@ impl CallFixture {
             open("events", events, None),
             open("logs", logs, Some(of_logs)),
             open("exec", exec, Some(of_exec)),
+            open("input", input, Some(of_input)),
             open("wait", wait, None),
             open("logs of what has not begun", silent, None),
         ]
@@ -225,10 +231,15 @@ fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
                 assert!(!text.contains("0\r\n\r\n"), "{text}");
                 continue;
             }
-            "exec" => {
+            "exec" | "input" => {
                 let mut frames = FrameDecoder::default();
                 frames.push(&received);
-                let (kind, last) = frames.next_frame().unwrap().expect("it has a last word");
+                let mut next = || frames.next_frame().unwrap().expect("it has a last word");
+                let (kind, last) = match next() {
+                    // What was left unread of the first one.
+                    (FrameKind::Taken, _) => next(),
+                    frame => frame,
+                };
                 assert_eq!(kind, FrameKind::Closed, "{text}");
                 let error: Value = serde_json::from_slice(&last).unwrap();
                 assert_eq!(error["error"]["code"], code);
