@@ -141,6 +141,7 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         begin: flags.begin.map(|at| at.to_string()),
         deadline: flags.deadline.map(|at| at.to_string()),
         after: flags.after.iter().map(ToString::to_string).collect(),
+        array: flags.array.map(|array| array.to_string()),
         suspend_timeout: flags.suspend_timeout.map(|span| span.to_string()),
         on_preempt: flags.on_preempt,
         priority_class: flags.priority_class,

@@ -71,7 +71,9 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
-pub use steps::{StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest, StepsActionView};
+pub use steps::{
+    ArrayView, StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest, StepsActionView,
+};
 pub use template::{EffectiveSpecView, TemplateView};
 pub use timestamp::{TimeError, parse_timestamp, timestamp};
 pub use topology::{DomainView, TopologyView};
@@ -178,6 +180,15 @@ pub struct StepView {
     /// Those of them for which the step still waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
+    /// Progress of the parts, if the step is an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArrayView>,
+    /// The array of which the step is a part, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
+    /// Index of the part in its array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_index: Option<u32>,
     /// Pools whose rules excluded the step when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

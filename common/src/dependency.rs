@@ -15,7 +15,8 @@ use crate::state::StepState;
 /// Most steps on which one step may depend.
 pub const MAX_DEPENDENCIES: usize = 1000;
 
-/// A step that must have ended before another may start, written as `prep`, `prep:ok`, `prep:any` or `prep:failed`.
+/// A step that must have ended before another may start, written as `prep`, `prep:ok`, `prep:any` or `prep:failed`. With
+/// `prep:each`, `prep:each:any` and so on, each part of an array depends on the part of `prep` with the same index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -26,6 +27,8 @@ pub const MAX_DEPENDENCIES: usize = 1000;
 pub struct Dependency {
     /// The step that must have ended.
     pub step: StepId,
+    /// Whether each part of an array depends on the part of that array with the same index.
+    pub each: bool,
     /// The required end of that step.
     pub end: ExpectedEnd,
 }
@@ -74,7 +77,7 @@ pub enum DependencyError {
     Id(#[from] NameError),
     /// The required end is none of the known ones.
     #[error(
-        "`:{end}` is no end of a step: write `{step}` or `{step}:ok`, `{step}:any` or `{step}:failed`"
+        "`:{end}` is no end of a step: write `{step}` or `{step}:ok`, `{step}:any` or `{step}:failed`, and `{step}:each` for the part with the same index"
     )]
     End {
         /// The step of the dependency.
@@ -93,13 +96,21 @@ impl FromStr for Dependency {
             None => (text, None),
         };
         let step = StepId::new(step)?;
+        let (each, end) = match end {
+            Some("each") => (true, None),
+            Some(end) => match end.strip_prefix("each:") {
+                Some(end) => (true, Some(end)),
+                None => (false, Some(end)),
+            },
+            None => (false, None),
+        };
         let Some(word) = end else {
             let end = ExpectedEnd::Ok;
-            return Ok(Dependency { step, end });
+            return Ok(Dependency { step, each, end });
         };
         let known = ExpectedEnd::ALL.into_iter();
         match known.into_iter().find(|end| end.as_str() == word) {
-            Some(end) => Ok(Dependency { step, end }),
+            Some(end) => Ok(Dependency { step, each, end }),
             None => Err(DependencyError::End {
                 step,
                 end: word.escape_default().to_string(),
@@ -110,11 +121,13 @@ impl FromStr for Dependency {
 
 impl fmt::Display for Dependency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.step.fmt(f)?;
+        if self.each {
+            f.write_str(":each")?;
+        }
         match self.end {
-            ExpectedEnd::Ok => self.step.fmt(f),
-            ExpectedEnd::Any | ExpectedEnd::Failed => {
-                write!(f, "{}:{}", self.step, self.end.as_str())
-            }
+            ExpectedEnd::Ok => Ok(()),
+            ExpectedEnd::Any | ExpectedEnd::Failed => write!(f, ":{}", self.end.as_str()),
         }
     }
 }
@@ -136,8 +149,12 @@ impl From<Dependency> for String {
 /// Parses the field `after` of a request.
 ///
 /// # Errors
-/// If one of its texts is not a dependency, a step is listed twice, or there are more than [`MAX_DEPENDENCIES`].
-pub(crate) fn check_dependencies(texts: &[String]) -> Result<Vec<Dependency>, FieldError> {
+/// If one of its texts is not a dependency, a step is listed twice, there are more than [`MAX_DEPENDENCIES`], or parts are
+/// paired and the step is no array.
+pub(crate) fn check_dependencies(
+    texts: &[String],
+    is_array: bool,
+) -> Result<Vec<Dependency>, FieldError> {
     if texts.len() > MAX_DEPENDENCIES {
         let message = format!(
             "it names {} steps, and a step may depend on {MAX_DEPENDENCIES}: have one step after some of them, and name that one",
@@ -162,6 +179,12 @@ pub(crate) fn check_dependencies(texts: &[String]) -> Result<Vec<Dependency>, Fi
         let dependency: Dependency = text
             .parse()
             .map_err(|e: DependencyError| wrong(e.to_string()))?;
+        if dependency.each && !is_array {
+            return Err(wrong(format!(
+                "`{dependency}` pairs the parts of two arrays, and this step is none: set `array`, or write `{}`",
+                dependency.step
+            )));
+        }
         if !seen.insert(dependency.step.clone()) {
             return Err(wrong(format!(
                 "step `{}` is listed twice: leave one",
@@ -187,6 +210,8 @@ mod tests {
             ("prep:ok", ExpectedEnd::Ok, "prep"),
             ("prep:any", ExpectedEnd::Any, "prep:any"),
             ("a.b-7:failed", ExpectedEnd::Failed, "a.b-7:failed"),
+            ("prep:each", ExpectedEnd::Ok, "prep:each"),
+            ("prep:each:any", ExpectedEnd::Any, "prep:each:any"),
         ] {
             let read: Dependency = text.parse().expect("it is well formed");
             assert_eq!((read.end, read.to_string().as_str()), (end, written));
@@ -197,12 +222,16 @@ mod tests {
     fn a_wrong_dependency_names_its_place_and_the_way_out() {
         let error = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
-            let error = check_dependencies(&texts).expect_err("it is wrong");
+            let error = check_dependencies(&texts, false).expect_err("it is wrong");
             format!("{}: {}", error.field, error.message)
         };
         assert_eq!(
             error(&["a", "b:succeeded"]),
-            "after[1]: `:succeeded` is no end of a step: write `b` or `b:ok`, `b:any` or `b:failed`"
+            "after[1]: `:succeeded` is no end of a step: write `b` or `b:ok`, `b:any` or `b:failed`, and `b:each` for the part with the same index"
+        );
+        assert_eq!(
+            error(&["a:each:any"]),
+            "after[0]: `a:each:any` pairs the parts of two arrays, and this step is none: set `array`, or write `a`"
         );
         assert_eq!(
             error(&["a", "b", "a:any"]),

@@ -81,6 +81,8 @@ codes! {
     InvalidNodes = "invalid_nodes", 400;
     /// A time cannot be read.
     InvalidTime = "invalid_time", 400;
+    /// `array` is no list of indexes, names too many or none, or lets no part start.
+    InvalidArray = "invalid_array", 400;
     /// An entry of `after` is not a dependency, names a step twice, or the list is too long.
     InvalidDependency = "invalid_dependency", 400;
     /// A duration cannot be read, or is outside the allowed range of the field.
@@ -135,6 +137,8 @@ codes! {
     DeadlinePassed = "deadline_passed", 409;
     /// The step is to start after a step that does not exist, or that the caller may not see.
     UnknownDependency = "unknown_dependency", 409;
+    /// A part of an array is to start after a part that does not exist.
+    UnpairedPart = "unpaired_part", 409;
     /// Steps of one call are to start after each other, so that none could ever start.
     DependencyCycle = "dependency_cycle", 409;
     /// The node is connected and can be deleted only by force.

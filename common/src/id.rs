@@ -25,7 +25,7 @@ pub struct NameError {
 }
 
 /// Shortens and escapes a text for a message.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out: String = text
         .chars()
         .take(MAX_NAME_BYTES)

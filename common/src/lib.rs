@@ -13,6 +13,7 @@ extern crate std;
 pub mod access;
 pub mod amount;
 pub mod api;
+pub mod array;
 pub mod attempt_dir;
 pub mod carving;
 pub mod cluster;

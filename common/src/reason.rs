@@ -105,6 +105,8 @@ codes! {
     Completed = "completed",
     /// Ended: the process exited with another code.
     NonZeroExit = "non_zero_exit",
+    /// Ended: parts of the array have not succeeded.
+    PartsFailed = "parts_failed",
     /// Ended: the process was killed by a signal that Sluice did not send.
     KilledBySignal = "killed_by_signal",
     /// Ended: the process could not be started (no such command, not executable, no such directory).

@@ -28,6 +28,7 @@ use crate::amount::{
     Amounts, MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, ResourceKey, STEP_RUN, STORAGE_MB,
     ceil_thousandths, megabytes_up, parse_memory,
 };
+use crate::array::{ArraySpec, MAX_ARRAY_ID_BYTES};
 use crate::dependency::check_dependencies;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
@@ -136,6 +137,10 @@ pub struct StepRequest {
     /// in any way, `ID:failed` if it must have ended in any other way than success.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
+    /// Indexes of an array, such as `0-999%50`: the step is run once for each index, as a part of the array with the id
+    /// `ID.INDEX`, and at most as many parts as follow `%` are at work at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
     /// Labels in the grammar of Kubernetes, for filters and validation rules.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -167,11 +172,16 @@ impl StepRequest {
     /// # Errors
     /// If it is not a well-formed id.
     pub fn chosen_id(&self) -> Result<Option<StepId>, FieldError> {
-        self.id
-            .as_ref()
-            .map(|id| StepId::new(id.as_str()))
-            .transpose()
-            .map_err(|e| FieldError::new(ErrorCode::InvalidId, "id", e))
+        let wrong = |e: &dyn core::fmt::Display| FieldError::new(ErrorCode::InvalidId, "id", e);
+        let id = self.id.as_ref().map(|id| StepId::new(id.as_str()));
+        let id = id.transpose().map_err(|e| wrong(&e))?;
+        let is_long = |id: &&StepId| id.as_str().len() > MAX_ARRAY_ID_BYTES;
+        if let Some(id) = id.as_ref().filter(is_long).filter(|_| self.array.is_some()) {
+            return Err(wrong(&format!(
+                "`{id}` is too long for an array, whose parts have the ids `{id}.INDEX`: write at most {MAX_ARRAY_ID_BYTES} bytes"
+            )));
+        }
+        Ok(id)
     }
 
     /// Checks every field and fills in every default.
@@ -237,7 +247,8 @@ impl StepRequest {
             queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
             begin,
             deadline,
-            after: check_dependencies(&self.after)?,
+            after: check_dependencies(&self.after, self.array.is_some())?,
+            array: ArraySpec::check(self.array.as_deref())?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),

@@ -8,6 +8,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, MGPU};
+use crate::array::ArraySpec;
 use crate::dependency::Dependency;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
@@ -189,6 +190,9 @@ pub struct StepSpec {
     /// Steps that must have ended before this one starts, in the order of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Dependency>,
+    /// Indexes of its parts, if it is an array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<ArraySpec>,
     /// Settings that the request leaves to the pool.
     #[serde(default, rename = "unsaid", skip_serializing_if = "BTreeSet::is_empty")]
     pub unset: BTreeSet<Setting>,
@@ -218,6 +222,9 @@ pub struct StepSpec {
 /// Overhead of a step and of each of its texts, in bytes.
 const OWN_WEIGHT: usize = 1024;
 const TEXT_WEIGHT: usize = 16;
+
+/// Bytes of one range of indexes of an array, in its spec and among its waiting and ended parts.
+const RANGE_WEIGHT: usize = 48;
 
 impl StepSpec {
     /// Class of the GPUs that the step asks for, if it asks for any.
@@ -257,7 +264,8 @@ impl StepSpec {
         let mounts = mounts.map(|it| weigh(&it.source) + it.target.as_deref().map_or(0, weigh));
         let texts: usize = one.chain(lists).chain(variables).sum();
         let others: usize = labels.chain(after).chain(keys).chain(mounts).sum();
-        (OWN_WEIGHT + texts + others) as u64
+        let ranges = self.array.as_ref().map_or(0, |it| it.indexes.range_count());
+        (OWN_WEIGHT + texts + others + ranges * RANGE_WEIGHT) as u64
     }
 }
 

@@ -16,9 +16,10 @@ use coordinator_core::{
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{
-    AttemptInfo, CarvingView, CordonView, ExitView, HostView, MigUse, NodeView, PlacementView,
-    PolicyView, PoolView, StepView, UnfitGpuView, duration, timestamp,
+    ArrayView, AttemptInfo, CarvingView, CordonView, ExitView, HostView, MigUse, NodeView,
+    PlacementView, PolicyView, PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
+use sluice_common::array::IndexSet;
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
@@ -29,6 +30,9 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
+/// Most ranges of indexes of failed parts in the view of an array.
+const MAX_FAILED_RANGES: usize = 100;
+
 pub use explain::explain;
 pub use preview::preview;
 pub use template::template;
@@ -36,7 +40,7 @@ pub use template::template;
 /// Returns the view of a step with its effective spec and templates, if it is remembered. Lists leave those out because
 /// they are long.
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
-    let found = core.state().step(id)?;
+    let found = &*core.state().find(id)?;
     Some(StepView {
         merged: Some(template::merged(core, found, pool_of(core, found))),
         ..warned(core, found, &mut Enforcement::new(core))
@@ -101,6 +105,9 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         deadline: spec.deadline.map(timestamp),
         after: spec.after.iter().map(ToString::to_string).collect(),
         waits_for: step.unmet.iter().map(ToString::to_string).collect(),
+        array: array(core, step),
+        part_of: step.part_of.as_ref().map(|it| it.array.to_string()),
+        array_index: step.part_of.as_ref().map(|it| it.index),
         barred: step
             .excluded_pools
             .iter()
@@ -125,6 +132,24 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         unset: spec.unset.clone(),
         warnings: Vec::new(),
     }
+}
+
+/// Returns the view of an array.
+fn array(core: &Core, step: &Step) -> Option<ArrayView> {
+    let indexes = step.spec.array.clone()?;
+    let ends = step.array.iter().flat_map(|array| &array.ends);
+    let is_failure = |state| !matches!(state, StepState::Succeeded | StepState::Cancelled);
+    let mut failed = IndexSet::default();
+    for ends in ends.filter(|ends| is_failure(ends.state)) {
+        failed.add_all(&ends.parts);
+    }
+    let failed = failed.to_string();
+    let pieces: Vec<&str> = failed.splitn(MAX_FAILED_RANGES + 1, ',').collect();
+    Some(ArrayView {
+        indexes,
+        parts: core.state().part_counts(step)?,
+        failed: pieces[..pieces.len().min(MAX_FAILED_RANGES)].join(","),
+    })
 }
 
 /// Returns the step for which this one was preempted last, even if that has ended.

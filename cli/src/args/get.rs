@@ -53,6 +53,12 @@ pub(crate) struct GetArgs {
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
 
+    /// The parts of arrays too, as far as they are queued, run or are remembered as steps.
+    #[arg(long, help_heading = "Filters")]
+    pub(crate) parts: bool,
+    /// All parts of this array, also those that have not entered the queue.
+    #[arg(long, value_name = "ID", value_parser = step_id, conflicts_with = "parts", help_heading = "Filters")]
+    pub(crate) array: Option<String>,
     /// Only the last N steps or events; with --sort, the first N.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,
@@ -73,6 +79,9 @@ pub(crate) struct GetArgs {
     /// WHY:.reason.code.
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
+    /// Show the parts of arrays below them, and steps below the first step after which they start.
+    #[arg(long)]
+    pub(crate) tree: bool,
     /// Leave out the line of titles.
     #[arg(long)]
     pub(crate) no_headers: bool,

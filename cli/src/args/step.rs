@@ -1,6 +1,7 @@
 //! Flags that describe a step, shared by `run` and `submit`.
 
 use jiff::Timestamp;
+use sluice_common::array::ArraySpec;
 use sluice_common::dependency::Dependency;
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::mig::MigRequest;
@@ -81,15 +82,19 @@ pub(crate) struct StepFlags {
     /// Time after which it does not start any more, in the forms of --begin.
     #[arg(long, value_name = "TIME", value_parser = moment, help_heading = "Life")]
     pub(crate) deadline: Option<Timestamp>,
-    /// A step that must have succeeded before this one starts, or must have ended (ID:any) or failed (ID:failed); may be
-    /// repeated.
+    /// A step that must have succeeded before this one starts, or must have ended (ID:any) or failed (ID:failed); with
+    /// ID:each, each part of an array starts after the part of that array with the same index; may be repeated.
     #[arg(
         long,
-        value_name = "ID[:ok|any|failed]",
+        value_name = "ID[:each][:ok|any|failed]",
         value_delimiter = ',',
         help_heading = "Life"
     )]
     pub(crate) after: Vec<Dependency>,
+    /// Run it once for each of these indexes, such as 0-999, 0-15:4 or 1,3,5-7, as the parts of an array; with %N, at most N
+    /// of them at once. Each finds its index in SLUICE_ARRAY_INDEX.
+    #[arg(long, value_name = "INDEXES[%N]", help_heading = "Step")]
+    pub(crate) array: Option<ArraySpec>,
     /// Grace period between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,

@@ -93,6 +93,7 @@ fn running_in(client: &Client, pool: &PoolView) -> Result<Vec<StepView>, ApiErro
     let filter = StepFilter {
         pool: Some(pool.name.clone()),
         state: Some(states.join(",")),
+        parts: Some("true".to_owned()),
         ..StepFilter::default()
     };
     client.first_steps(&filter, SHOWN_STEPS)

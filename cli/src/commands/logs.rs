@@ -27,6 +27,15 @@ pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Fail
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
         client.step_called(&args.step)
     })?;
+    if let Some(array) = &step.array {
+        let (id, first) = (
+            safe(&step.id),
+            array.indexes.indexes.first().unwrap_or_default(),
+        );
+        return Err(Failure::Usage(format!(
+            "{id} is an array, whose parts have an output each: name one of them, such as `{id}.{first}`"
+        )));
+    }
     let step = if args.follow && args.attempt.is_none() {
         until_started(client, step, out)?
     } else {

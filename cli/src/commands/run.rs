@@ -61,6 +61,12 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     let defaults = Defaults::of(&client.context().file)?;
     let dry_run = args.dry_run;
     let mut request = only(step_source::requests(args, &defaults, out)?)?;
+    if let Some(array) = &request.array {
+        return Err(Failure::Usage(format!(
+            "--array: `{}` makes many parts, and `run` shows the output of one: use `sluice submit`, `sluice wait` and `sluice logs ID.INDEX`",
+            safe(array)
+        )));
+    }
     submit::fill_subject(client, slice::from_mut(&mut request), out)?;
     if dry_run {
         return preview::run(client, &[request], out);

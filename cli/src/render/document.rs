@@ -219,6 +219,7 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         begin: view.begin.map(|at| at.to_string()),
         deadline: view.deadline.map(|at| at.to_string()),
         after: view.after.clone(),
+        array: view.array.as_ref().map(|it| it.indexes.to_string()),
         labels: view.labels.clone(),
         cpu_mode: said(Setting::CpuMode).then_some(view.cpu_mode),
         mounts: view.mounts.clone(),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use sluice_common::amount::MGPU;
-use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
+use sluice_common::api::{ArrayView, AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
 use sluice_common::processors::CpuMode;
 use sluice_common::state::StepState;
@@ -58,7 +58,7 @@ impl Listed for StepView {
             node_cell(self).into(),
             gpus(self).into(),
             age(self.submitted_at, now).into(),
-            self.reason.code.to_string().into(),
+            reason_cell(self).into(),
             self.attempt.to_string().into(),
             self.priority.to_string().into(),
             self.exit.as_ref().map_or("-".to_owned(), short_exit).into(),
@@ -68,6 +68,14 @@ impl Listed for StepView {
             or_dash(Some(&shell_words(&self.command))).into(),
             or_dash(Some(&self.reason.message)).into(),
         ]
+    }
+}
+
+/// The code of its reason; of an array, how many of its parts have ended.
+fn reason_cell(step: &StepView) -> String {
+    match &step.array {
+        Some(array) => array.parts.to_string(),
+        None => step.reason.code.to_string(),
     }
 }
 
@@ -246,8 +254,37 @@ fn treatment(text: &mut Sections, step: &StepView) {
         .field("Grace", safe(&step.grace_period))
         .optional("Begins", step.begin.map(|at| at.to_string()))
         .optional("Deadline", step.deadline.map(|at| at.to_string()))
+        .optional("Array", step.array.as_ref().map(array))
+        .optional("Failed parts", failed_parts(step))
+        .optional("Part", part_of(step))
         .optional("After", after(step))
         .optional("Preempted by", step.preempted_by.as_deref().map(safe));
+}
+
+/// Renders the indexes of an array and how many parts are in which phase.
+fn array(array: &ArrayView) -> String {
+    let ArrayView { indexes, parts, .. } = array;
+    let mut text = format!("{indexes}: {parts}");
+    if parts.ended() < parts.total {
+        let (running, queued, waiting) = (parts.running, parts.queued, parts.waiting);
+        text.push_str(&format!(
+            "; {running} run, {queued} are queued, {waiting} wait to enter the queue"
+        ));
+    }
+    text
+}
+
+fn failed_parts(step: &StepView) -> Option<String> {
+    let failed = step.array.as_ref().map(|array| safe(&array.failed))?;
+    (!failed.is_empty()).then_some(failed)
+}
+
+fn part_of(step: &StepView) -> Option<String> {
+    let index = step.array_index?;
+    Some(format!(
+        "{index} of array {}",
+        safe(step.part_of.as_deref()?)
+    ))
 }
 
 /// Renders the steps after which it starts, and those for which it still waits.

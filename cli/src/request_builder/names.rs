@@ -28,6 +28,13 @@ pub(crate) fn resolve(requests: &mut [StepRequest]) -> Result<(), (usize, FieldE
                 Some((name, end)) => (name, Some(end)),
                 None => (text.as_str(), None),
             };
+            let (name, end) = match name
+                .strip_suffix(":each")
+                .filter(|_| !ids.contains_key(name))
+            {
+                Some(array) => (array, end.map(|end| format!("each:{end}"))),
+                None => (name, end.map(str::to_owned)),
+            };
             let id = match ids.get(name).map(Vec::as_slice) {
                 None => continue,
                 Some([id]) => id,
@@ -78,8 +85,10 @@ mod tests {
             step("k3v9", "prep", &[]),
             step("x7p2", "train", &["prep", "other", "tell:any"]),
             step("q1q1", "tell", &["train:failed"]),
+            step("w2w2", "each", &["prep:each", "train:each:any"]),
         ];
         resolve(&mut requests).expect("each name is that of one step");
+        assert_eq!(requests[3].after, ["k3v9:each", "x7p2:each:any"]);
         assert_eq!(requests[1].after, ["k3v9", "other", "q1q1:any"]);
         assert_eq!(requests[2].after, ["x7p2:failed"]);
     }

@@ -1,5 +1,6 @@
 //! The options of Slurm's `sbatch`, each with its effect here.
 
+use sluice_common::array::{ArrayError, ArraySpec};
 use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::id::StepId;
 use sluice_common::nearest::nearest;
@@ -157,7 +158,11 @@ const OPTIONS: [(&str, LineEffect); 60] = [
     ("wckey", LineEffect::Ignore("")),
     (
         "array",
-        LineEffect::Refuse("there are no job arrays yet: submit the script once for each index"),
+        LineEffect::Translate(|it, value| {
+            let array: ArraySpec = value.parse().map_err(|e: ArrayError| e.to_string())?;
+            it.request.array = Some(array.to_string());
+            Ok(())
+        }),
     ),
     (
         "begin",
@@ -315,7 +320,14 @@ fn dependency(it: &mut ScriptLines, value: &str) -> Result<(), String> {
         };
         for id in ids.split(':') {
             let step = StepId::new(id).map_err(|e| e.to_string())?;
-            after.push(Dependency { step, end }.to_string());
+            after.push(
+                Dependency {
+                    step,
+                    each: false,
+                    end,
+                }
+                .to_string(),
+            );
         }
     }
     it.request.after = after;

@@ -175,7 +175,7 @@ fn each_option_of_slurm_that_has_a_counterpart_is_translated() {
 #[test]
 fn what_cannot_be_translated_is_refused_by_name_all_at_once() {
     let told = refusal(
-        "#SBATCH --array=0-9 --gpus=1\n#SBATCH -w gpu-1 --cpu-per-task 2\n#SBATCH --mem=lots",
+        "#SBATCH --array=0-9%0 --gpus=1\n#SBATCH -w gpu-1 --cpu-per-task 2\n#SBATCH --mem=lots",
     );
     insta::assert_snapshot!(told);
     for (options, words) in [

@@ -6,6 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ErrorView;
+use crate::array::{ArraySpec, PartCounts};
 use crate::state::StepState;
 
 /// Filters of steps: the query parameters of the list, and the fields of a call on many steps. A step is selected if
@@ -48,6 +49,13 @@ pub struct StepFilter {
     /// Only steps that were submitted by this time, written as `since`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// The array whose parts are meant, also those that have not entered the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub array: Option<String>,
+    /// `true` for the parts of arrays too, as far as they are queued, run or are remembered as steps. Without it, parts are
+    /// only selected by `array`, `id`, `node`, or a `name` that selects them and not their array.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<String>,
 }
 
 impl StepFilter {
@@ -65,10 +73,29 @@ impl StepFilter {
             ("labels", &self.labels),
             ("since", &self.since),
             ("until", &self.until),
+            ("array", &self.array),
+            ("parts", &self.parts),
         ];
         let set = fields.into_iter();
         set.filter_map(|(name, value)| Some((name, value.as_deref()?)))
     }
+}
+
+/// An array in responses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Array")
+)]
+pub struct ArrayView {
+    /// Indexes of the parts, and after `%` the most that are at work at once.
+    pub indexes: ArraySpec,
+    /// Number of parts by phase.
+    pub parts: PartCounts,
+    /// Indexes of the parts that failed; the first ones if there are many ranges of them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failed: String,
 }
 
 /// A property by which lists of steps are sorted.

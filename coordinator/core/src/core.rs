@@ -7,8 +7,8 @@ use sluice_common::time::Time;
 use sluice_reasons::StepReason;
 use sluice_scheduler::Request;
 
+use crate::arrays::advance::settle_steps;
 use crate::context::Context;
-use crate::dependencies::resolve_dependencies;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
 use crate::handlers::access::{on_access, on_audit};
@@ -163,7 +163,7 @@ impl Core {
     /// Starts steps that can start, and forgets old ones.
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
-        resolve_dependencies(&mut self.ctx);
+        settle_steps(&mut self.ctx);
         let nodes = nodes_to_carve(&self.ctx);
         // Before the scheduler, so that an idle GPU is not granted once more, and after it, because nominations end there.
         carve(&mut self.ctx, &nodes);

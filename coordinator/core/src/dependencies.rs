@@ -10,8 +10,10 @@ use alloc::vec::Vec;
 use sluice_common::dependency::Dependency;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
 use sluice_reasons::{Cause, Wait};
 
+use crate::arrays::end_unmet_parts;
 use crate::context::Context;
 use crate::handlers::step_action::enter_queue;
 use crate::model::step::Step;
@@ -37,17 +39,40 @@ pub(crate) fn unmet_at_submit(
 ) -> Result<BTreeSet<StepId>, Refusal> {
     let mut unmet = BTreeSet::new();
     for dependency in after {
-        let Some(on) = ctx.state().step(&dependency.step) else {
+        let on = &dependency.step;
+        let Some(state) = ctx.state().state_of(on) else {
             return Err(Refusal::UnknownDependency {
                 step: step.clone(),
-                on: dependency.step.clone(),
+                on: on.clone(),
             });
         };
-        if !(on.state.is_terminal() && dependency.end.is_met_by(on.state)) {
-            unmet.insert(on.id.clone());
+        let is_met = state.is_terminal() && dependency.end.is_met_by(state);
+        if dependency.each || !is_met {
+            unmet.insert(on.clone());
         }
     }
     Ok(unmet)
+}
+
+/// Checks that each part of an array has a counterpart in the arrays with which it is paired.
+///
+/// # Errors
+/// If one of these is no array, or lacks an index.
+pub(crate) fn check_pairs(ctx: &Context, step: &StepId, spec: &StepSpec) -> Result<(), Refusal> {
+    let paired = spec.after.iter().filter(|it| it.each);
+    for dependency in paired {
+        let on = dependency.step.clone();
+        let array = ctx.state().step(&on).and_then(|on| on.spec.array.as_ref());
+        let (Some(array), Some(own)) = (array, &spec.array) else {
+            let step = step.clone();
+            return Err(Refusal::NotAnArray { step, on });
+        };
+        if let Some(index) = own.indexes.minus(&array.indexes).first() {
+            let step = step.clone();
+            return Err(Refusal::UnpairedPart { step, on, index });
+        }
+    }
+    Ok(())
 }
 
 /// Lets go of the steps that wait for steps that have ended: each is considered by the scheduler once all its
@@ -62,10 +87,13 @@ pub(crate) fn resolve_dependencies(ctx: &mut Context) {
                 reason,
             })),
             None => {
+                // Afterwards the array of its counterparts may be forgotten.
+                end_unmet_parts(ctx, &id);
                 ctx.record(Record::DependencyMet {
                     step: id.clone(),
                     on,
                 });
+                // The parts of an array are judged as they enter the queue.
                 let step = ctx.state().step(&id);
                 if step.is_some_and(Step::is_schedulable) {
                     enter_queue(ctx, &id);
@@ -79,8 +107,9 @@ pub(crate) fn resolve_dependencies(ctx: &mut Context) {
 fn broken_dependency(ctx: &Context, id: &StepId, on: &StepId) -> Option<Cause> {
     let after = &ctx.state().step(id)?.spec.after;
     let dependency = after.iter().find(|dependency| dependency.step == *on)?;
-    let ended = ctx.state().step(on)?;
-    if dependency.end.is_met_by(ended.state) {
+    let ended = ctx.state().find(on)?;
+    // The parts that are paired have ended one by one.
+    if dependency.each || dependency.end.is_met_by(ended.state) {
         return None;
     }
     let mut chain = Vec::new();
@@ -103,8 +132,8 @@ pub(crate) fn unmet_dependencies(ctx: &Context, step: &Step) -> Wait {
     let unmet = step.spec.after.iter();
     let unmet = unmet.filter(|dependency| step.unmet.contains(&dependency.step));
     let named = unmet.take(NAMED_DEPENDENCIES).filter_map(|dependency| {
-        let on = ctx.state().step(&dependency.step)?;
-        Some((dependency.clone(), on.state))
+        let on = ctx.state().state_of(&dependency.step)?;
+        Some((dependency.clone(), on))
     });
     Wait::Dependencies {
         unmet: named.collect(),

@@ -22,6 +22,7 @@ use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
 use sluice_reasons::{Cause, StepReason, Wait};
 use sluice_scheduler::{BlockReason, Request};
 
+use crate::arrays::{first_queued_part, wait_of_part};
 use crate::context::Context;
 use crate::dependencies::unmet_dependencies;
 use crate::explain::host_block::host_block;
@@ -38,6 +39,10 @@ pub use answer::{
 
 /// Why a step is in its state now.
 pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
+    let is_ready = !step.held && step.lets_parts_enter();
+    if let Some(reason) = array_reason(ctx, step).filter(|_| is_ready) {
+        return reason;
+    }
     if step.state != StepState::Queued && step.state != StepState::Suspended {
         return StepReason::Recorded {
             why: step.reason.clone(),
@@ -62,11 +67,33 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
             wait: Wait::Begin { at }.into(),
         };
     }
+    if let Some(wait) = wait_of_part(ctx, step) {
+        return StepReason::Waiting {
+            after: None,
+            wait: wait.into(),
+        };
+    }
     let again = step.reason.code() != ReasonCode::Submitted;
     StepReason::Waiting {
         after: again.then(|| step.reason.clone()),
         wait: waiting(ctx, step).into(),
     }
+}
+
+/// The reason for the state of an array: while nothing of it has started, the reason of its first part in the queue.
+fn array_reason(ctx: &Context, step: &Step) -> Option<StepReason> {
+    let counts = ctx.state().part_counts(step)?;
+    if step.state.is_terminal() {
+        return None;
+    }
+    let first = first_queued_part(ctx, step);
+    Some(match first.filter(|_| step.state == StepState::Queued) {
+        Some(part) => reason(ctx, part),
+        None => StepReason::Recorded {
+            why: Cause::Parts { counts },
+            host_block: None,
+        },
+    })
 }
 
 /// Returns the pool that a queued step prefers, or in which it is nominated, and the reason why it does not start

@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
+use sluice_common::array::{IndexSet, part_id};
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::mig::GpuClass;
@@ -52,7 +53,9 @@ pub fn check(core: &Core) -> CheckResult {
         at_most_one_attempt_lives(step)?;
         state_agrees_with_attempts(step)?;
         dependencies_are_awaited(state, step)?;
+        parts_agree_with_array(state, step)?;
     }
+    arrays_are_advanced(state)?;
     ready_nodes_are_linked(core)?;
     drained_nodes_are_left(state)?;
     nobody_waits_who_could_start(core)?;
@@ -64,6 +67,9 @@ pub fn check(core: &Core) -> CheckResult {
 /// # Errors
 /// The record grants resources that are not free, or cuts a GPU that a step has.
 pub fn check_record(before: &State, record: &Record) -> CheckResult {
+    if let Record::PartQueued(queued) = record {
+        return part_may_enter(before, queued);
+    }
     if let Record::GpuCarving { node, order } = record {
         let node = before.node(node);
         let step = node.and_then(|node| before.step_on(node, &order.gpu));
@@ -208,6 +214,10 @@ fn state_agrees_with_attempts(step: &Step) -> CheckResult {
         Some(_) if begun => step.state == StepState::Starting,
         Some(_) => step.state == StepState::Allocated,
     };
+    let expected = match &step.array {
+        Some(_) => step.attempts.is_empty(),
+        None => expected,
+    };
     let over = step.finished.is_some() == step.state.is_terminal();
     need("state_agrees_with_attempts", expected && over, || {
         format!("{step:?}")
@@ -217,22 +227,80 @@ fn state_agrees_with_attempts(step: &Step) -> CheckResult {
 /// A step waits for those on which it depends only while it is queued, and these are known and have not ended.
 fn dependencies_are_awaited(state: &State, step: &Step) -> CheckResult {
     let is_open = |on: &StepId| {
-        let known = state.step(on);
-        known.is_some_and(|known| !known.state.is_terminal())
+        let known = state.state_of(on);
+        known.is_some_and(|known| !known.is_terminal())
     };
     let holds = step.unmet.iter().all(is_open);
-    let queued = step.unmet.is_empty() || step.state == StepState::Queued;
+    // An array may run while it waits for the arrays with which it is paired.
+    let waits = step.state == StepState::Queued || step.array.is_some();
+    let queued = step.unmet.is_empty() || waits && !step.state.is_terminal();
     need("dependencies_are_awaited", holds && queued, || {
         format!("{step:?}")
     })
 }
 
+/// Each index of an array is in one place: it waits, is open as a step of its own, or has ended in one way. A part that is
+/// remembered as a step agrees with that.
+fn parts_agree_with_array(state: &State, step: &Step) -> CheckResult {
+    let name = "parts_agree_with_array";
+    if let Some(part) = &step.part_of {
+        let array = state.step(&part.array).and_then(|it| it.array.as_ref());
+        // An array may be forgotten before the last of its parts.
+        let agrees = array.is_none_or(|array| match step.state.is_terminal() {
+            true => array
+                .end_of(part.index)
+                .is_some_and(|end| end.state == step.state),
+            false => array.open.contains(part.index),
+        });
+        let is_its = step.id == part_id(&part.array, part.index);
+        need(name, agrees && is_its, || format!("{step:?} of {array:?}"))?;
+    }
+    let spec = step.spec.array.as_ref();
+    let Some((array, spec)) = step.array.as_ref().zip(spec) else {
+        return need(name, step.array.is_none() && spec.is_none(), || {
+            format!("{step:?}")
+        });
+    };
+    let mut all = IndexSet::default();
+    let ends = array.ends.iter().map(|ends| &ends.parts);
+    for parts in ends.chain([&array.waiting, &array.open]) {
+        need(name, all.and(parts).is_empty(), || format!("{step:?}"))?;
+        all.add_all(parts);
+    }
+    need(name, all == spec.indexes, || format!("{step:?}"))?;
+    let is_step = |index| {
+        let part = state.step(&part_id(&step.id, index));
+        part.is_some_and(|part| part.part_of.is_some() && !part.state.is_terminal())
+    };
+    need(name, array.open.iter().all(is_step), || format!("{step:?}"))?;
+    let over = array.waiting.is_empty() && array.open.is_empty();
+    need(name, over == step.state.is_terminal(), || {
+        format!("{step:?}")
+    })
+}
+
+/// No array has a next change that follows from its state.
+fn arrays_are_advanced(state: &State) -> CheckResult {
+    let due = state.index().arrays.first_due();
+    need("arrays_are_advanced", due.is_none(), || format!("{due:?}"))
+}
+
+/// A part enters the queue once, and not beyond the parts that its array lets be at work at once.
+fn part_may_enter(before: &State, queued: &record::PartQueued) -> CheckResult {
+    let step = before.step(&queued.array);
+    let array = step.and_then(|step| step.array.as_ref().zip(step.spec.array.as_ref()));
+    let may = array.is_some_and(|(array, spec)| {
+        array.waiting.contains(queued.index) && array.open.len() < spec.most_at_once()
+    });
+    need("part_may_enter", may, || format!("{queued:?} of {step:?}"))
+}
+
 /// No step starts before those on which it depends have ended as required.
 fn starts_after_dependencies(before: &State, step: &Step) -> CheckResult {
     let broken = step.spec.after.iter().find(|dependency| {
-        let on = before.step(&dependency.step);
         // One that ended long ago may be forgotten.
-        on.is_some_and(|on| !on.state.is_terminal() || !dependency.end.is_met_by(on.state))
+        let on = before.state_of(&dependency.step);
+        on.is_some_and(|on| !on.is_terminal() || !dependency.end.is_met_by(on))
     });
     need(
         "starts_after_dependencies",

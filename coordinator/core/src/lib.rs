@@ -25,6 +25,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod arrays;
 mod attempts;
 mod contact;
 mod context;
@@ -63,6 +64,7 @@ pub use model::access::{Access, AccessChange, StoredToken, Versioned};
 pub use model::admission::{
     Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStatus, TokenUse,
 };
+pub use model::array::{Array, ArrayPart, PartEnds};
 pub use model::carving::{CarveRequest, Carving, FailedCarving};
 pub use model::cluster::{Cluster, Route};
 pub use model::join::{JoinApplication, Joined};

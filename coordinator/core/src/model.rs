@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod admission;
+pub(crate) mod array;
 pub(crate) mod carving;
 pub(crate) mod cluster;
 pub(crate) mod join;

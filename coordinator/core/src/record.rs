@@ -20,7 +20,7 @@ pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
 pub use log_entry::LogEntry;
 pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
-pub use step::{StepEnded, StepMoved, StepQueued, StepRejected};
+pub use step::{PartQueued, PartsEnded, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
 pub use subject::RecordSubject;
 
@@ -64,6 +64,10 @@ pub enum Record {
     NodeLost { node: NodeName },
     /// A step was accepted and queued.
     StepQueued(StepQueued),
+    /// A part of an array entered the queue.
+    PartQueued(PartQueued),
+    /// Parts of an array ended that had not entered the queue.
+    PartsEnded(PartsEnded),
     /// A step on which a queued step depends has ended as required.
     DependencyMet {
         step: StepId,

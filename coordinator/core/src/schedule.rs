@@ -9,6 +9,7 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopReason;
 use sluice_scheduler::{Decision, HardwareFilter, HostResources};
 
+use crate::arrays::advance::settle_steps;
 use crate::attempts::gpu_assignment::place;
 use crate::attempts::orders::{send_assignment, stop_as};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
@@ -35,7 +36,11 @@ pub(crate) fn schedule(ctx: &mut Context) {
             }
         };
         match next {
-            Some(next) => make(ctx, next),
+            Some(next) => {
+                make(ctx, next);
+                // The next parts of an array enter the queue.
+                settle_steps(ctx);
+            }
             None => {
                 let until = ctx.state().scheduler().protected_until(&pool, ctx.now());
                 ctx.set_settled(&pool, until);

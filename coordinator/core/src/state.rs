@@ -5,6 +5,7 @@
 
 pub(crate) mod access_snapshot;
 mod apply;
+pub(crate) mod arrays;
 pub(crate) mod carving;
 mod dependents;
 pub(crate) mod granted;
@@ -18,6 +19,7 @@ use core::ops::Bound;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
@@ -208,12 +210,22 @@ impl State {
         &mut self,
         mut environment_of: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
     ) -> Result<Option<StepId>, E> {
-        for (id, step) in &mut self.stored.steps {
-            if step.spec.env.is_empty() {
-                continue;
-            }
+        // The variables of a part are those of its array.
+        let mut by_array: BTreeMap<StepId, Environment> = BTreeMap::new();
+        let (own, parts): (Vec<_>, Vec<_>) = (self.stored.steps.iter_mut())
+            .filter(|(_, step)| !step.spec.env.is_empty())
+            .partition(|(_, step)| step.part_of.is_none());
+        for (id, step) in own.into_iter().chain(parts) {
             let before = step.spec.weight();
-            match environment_of(id)? {
+            let array = step.part_of.as_ref().map(|part| &part.array);
+            let values = match array.and_then(|array| by_array.get(array)) {
+                Some(values) => Some(values.clone()),
+                None => environment_of(id)?,
+            };
+            if let Some(values) = values.as_ref().filter(|_| step.array.is_some()) {
+                by_array.insert(id.clone(), values.clone());
+            }
+            match values {
                 Some(values) if values.keys().eq(step.spec.env.keys()) => {
                     step.spec.env = values;
                     self.index.update_weight(step, before);
@@ -224,16 +236,16 @@ impl State {
         Ok(None)
     }
 
-    /// The remembered steps whose [`Step::place`] is after `place`, in order of submission.
-    pub fn steps_after(&self, place: u64) -> impl Iterator<Item = &Step> {
-        let after = (Bound::Excluded(place), Bound::Unbounded);
+    /// The remembered steps whose [`Step::order`] is after `order`, in order of submission.
+    pub fn steps_after(&self, order: u64) -> impl Iterator<Item = &Step> {
+        let after = (Bound::Excluded(order), Bound::Unbounded);
         let later = self.index.in_order().range(after);
         later.filter_map(|(_, id)| self.stored.steps.get(id))
     }
 
-    /// The remembered steps whose [`Step::place`] is before `place`, the last submitted first.
-    pub fn steps_before(&self, place: u64) -> impl Iterator<Item = &Step> {
-        let earlier = self.index.in_order().range(..place).rev();
+    /// The remembered steps whose [`Step::order`] is before `order`, the last submitted first.
+    pub fn steps_before(&self, order: u64) -> impl Iterator<Item = &Step> {
+        let earlier = self.index.in_order().range(..order).rev();
         earlier.filter_map(|(_, id)| self.stored.steps.get(id))
     }
 

@@ -4,6 +4,7 @@
 mod access;
 mod admin;
 mod admission;
+mod arrays;
 mod begin;
 mod bounds;
 mod cancel;

@@ -1,5 +1,6 @@
 //! Findings of a dry run of a submit, one by one. The sentences are in `messages/check.rs`.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -7,7 +8,7 @@ use sluice_common::id::{NodeName, PlatformName, StepId, Subject, ValidationName}
 
 use sluice_common::time::Time;
 
-use crate::{Rejection, StepReason, Wait};
+use crate::{Refusal, Rejection, StepReason, Wait};
 
 /// A finding of a dry run of a submit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub enum Check {
     DeadlinePassed { deadline: Time },
     /// The step is to start after one that does not exist.
     UnknownDependency { on: StepId },
+    /// The id is in use, or parts cannot be paired.
+    Refused(Box<Refusal>),
     /// The step would be rejected, or end because of a step after which it is to start.
     Rejected(StepReason),
     /// The step would wait for other steps or for a time.

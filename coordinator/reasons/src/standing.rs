@@ -71,6 +71,14 @@ pub enum Wait {
         /// Number of all of them.
         count: u64,
     },
+    /// The step is a part of an array and has not entered the queue.
+    Array {
+        array: StepId,
+        /// Number of parts that enter before it.
+        ahead: u64,
+        /// Most parts at once.
+        at_once: Option<u32>,
+    },
     /// The scheduler does not list the step; the recorded reason for its state tells why.
     Unlisted {
         why: Cause,
@@ -219,6 +227,7 @@ impl Wait {
             Wait::Recovery { .. } => ReasonCode::Recovering,
             Wait::Begin { .. } => ReasonCode::WaitingForBegin,
             Wait::Dependencies { .. } => ReasonCode::WaitingForDependencies,
+            Wait::Array { .. } => ReasonCode::WaitingForTurn,
             Wait::Unlisted { why } => why.code(),
             Wait::NoPolicy { .. } => ReasonCode::NoPolicy,
             Wait::PoolEmpty { .. } => ReasonCode::PoolEmpty,

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::array::PartCounts;
 use sluice_common::dependency::Dependency;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
@@ -51,6 +52,10 @@ pub enum Cause {
     Resuming,
     /// The step could not be frozen or resumed.
     NotSuspended { failure: SuspendFailure },
+    /// The attempt of a part exited with code 0; the part is remembered by its array alone.
+    Completed,
+    /// The parts of an array are at work, or have ended.
+    Parts { counts: PartCounts },
     /// A caller cancelled the step.
     Cancelled,
     /// The step ran longer than its `timeout`.
@@ -136,6 +141,8 @@ impl Cause {
             Cause::Held => ReasonCode::Held,
             Cause::Resuming => ReasonCode::Resuming,
             Cause::NotSuspended { .. } => ReasonCode::NotSuspended,
+            Cause::Completed => ReasonCode::Completed,
+            Cause::Parts { counts } => of_parts(counts),
             Cause::Cancelled => ReasonCode::Cancelled,
             Cause::TimedOut => ReasonCode::TimedOut,
             Cause::WaitedTooLong { .. } => ReasonCode::QueueTimeout,
@@ -155,6 +162,17 @@ impl Cause {
             Cause::Rejected { first, .. } => first.code(),
             Cause::Said(reason) => reason.code,
         }
+    }
+}
+
+fn of_parts(counts: &PartCounts) -> ReasonCode {
+    if counts.ended() < counts.total {
+        return ReasonCode::Running;
+    }
+    match (counts.failed, counts.cancelled) {
+        (0, 0) => ReasonCode::Completed,
+        (0, _) => ReasonCode::Cancelled,
+        (_, _) => ReasonCode::PartsFailed,
     }
 }
 

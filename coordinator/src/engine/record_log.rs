@@ -109,6 +109,10 @@ impl RecordLogger {
             Record::NodeUnreachable { node } => self.on_node(node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(node, NodeState::Lost),
             Record::StepQueued(StepQueued { step, spec, .. }) => accepted(step, spec),
+            Record::PartQueued(it) => debug!(step = %it.step, "part queued"),
+            Record::PartsEnded(it) => {
+                info!(step = %it.step, count = it.parts.len(), state = %it.state, "waiting parts ended");
+            }
             Record::StepRejected(it) => rejected(&it.step, &it.spec, &it.reason),
             Record::Allocated(Allocated {
                 attempt,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_core::LogEntry;
+use coordinator_core::{LogEntry, Record};
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
@@ -27,16 +27,25 @@ impl StepWatchers {
         }
     }
 
-    /// Wakes the callers that wait for a step of one of `records`.
+    /// Wakes the callers that wait for a step of one of `records`, or for a part that only its array names.
     pub(super) fn touch(&self, records: &[LogEntry]) {
         let watched = self.lock();
         if watched.is_empty() {
             return;
         }
         for stamped in records {
-            let step = stamped.record.step();
-            if let Some(changes) = step.and_then(|step| watched.get(step)) {
+            let Some(step) = stamped.record.step() else {
+                continue;
+            };
+            if let Some(changes) = watched.get(step) {
                 changes.send_replace(stamped.seq);
+            }
+            if matches!(stamped.record, Record::PartsEnded(_)) {
+                let its = watched.range(step.clone()..);
+                let its = its.take_while(|(id, _)| id.as_str().starts_with(step.as_str()));
+                its.for_each(|(_, changes)| {
+                    changes.send_replace(stamped.seq);
+                });
             }
         }
     }

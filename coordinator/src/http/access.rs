@@ -279,8 +279,8 @@ impl Caller {
             Refusal::IdInUse { step, .. }
                 if !core
                     .state()
-                    .step(&step)
-                    .is_some_and(|it| self.lists(core, it)) =>
+                    .find(&step)
+                    .is_some_and(|it| self.lists(core, &it)) =>
             {
                 let differs = "subject".to_owned();
                 Refusal::IdInUse { step, differs }

@@ -152,9 +152,20 @@ fn find(
     number: Option<u32>,
     rank: usize,
 ) -> Result<LogLocation, ApiError> {
-    let Some(step) = core.state().step(&id) else {
+    let Some(step) = core.state().find(&id) else {
         return Err(Refusal::UnknownStep { step: id }.into());
     };
+    if step.array.is_some() {
+        let message = format!(
+            "`{id}` is an array, whose parts have an output each: name one of them, such as `{id}.{}`",
+            step.spec
+                .array
+                .as_ref()
+                .and_then(|it| it.indexes.first())
+                .unwrap_or_default()
+        );
+        return Err(params::invalid("step", message));
+    }
     let latest = step.latest();
     let attempt = match number {
         None => latest,

@@ -171,8 +171,8 @@ async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, Ap
             let wanted = id.clone();
             let look = move |core: &Core| {
                 core.state()
-                    .step(&wanted)
-                    .is_none_or(|s| arrived(s, target))
+                    .find(&wanted)
+                    .is_none_or(|s| arrived(&s, target))
             };
             if api.engine().read(look).await? {
                 return Ok::<(), ApiError>(());

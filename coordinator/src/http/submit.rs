@@ -184,8 +184,8 @@ async fn hide_dependencies(
     let who = caller.clone();
     let read = api.engine().read(move |core| {
         let is_hidden = |on: &StepId| {
-            let known = core.state().step(on);
-            known.is_some_and(|known| !who.lists(core, known))
+            let known = core.state().find(on);
+            known.is_some_and(|known| !who.lists(core, &known))
         };
         let checked = steps.into_iter().map(|step| {
             let step = step?;

@@ -5,6 +5,7 @@
 mod admin;
 mod advice;
 mod apply;
+mod arrays;
 mod bad_input;
 mod bench;
 mod carving;

@@ -135,6 +135,11 @@ fn the_page_on_dependencies_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_arrays_shows_what_is_printed() {
+    assert!(run("docs/arrays.md") >= 9);
+}
+
+#[test]
 fn the_page_on_steps_shows_what_is_printed() {
     assert!(run("docs/steps.md") >= 5);
 }

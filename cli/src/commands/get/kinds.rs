@@ -304,6 +304,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         ("--step", args.step.is_some(), &[GetKind::Events]),
         ("--name", args.name.is_some(), &[GetKind::Steps]),
         ("--work", args.work.is_some(), &[GetKind::Steps]),
+        ("--array", args.array.is_some(), &[GetKind::Steps]),
         (
             "--state",
             !args.state.is_empty(),
@@ -339,6 +340,8 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         ("--until", args.until.is_some(), &[GetKind::Steps]),
         ("--all", args.all, &[GetKind::Steps]),
         ("--sort", args.sort.is_some(), &[GetKind::Steps]),
+        ("--parts", args.parts, &[GetKind::Steps]),
+        ("--tree", args.tree, &[GetKind::Steps]),
         (
             "--show-labels",
             args.show_labels,
@@ -354,17 +357,26 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             )));
         }
     }
-    if args.watch && args.limit.is_some() {
-        let text = "--limit is for a list that ends: leave it out, or --watch";
-        return Err(Failure::Usage(text.into()));
-    }
-    if args.watch && args.sort.is_some() {
-        let text = "--sort is for a list that ends: leave it out, or --watch";
-        return Err(Failure::Usage(text.into()));
-    }
+    check_watch(args)?;
     check_since(args)?;
     check_names(args, filters.iter().any(|(_, given, _)| *given))?;
     check_states(args)
+}
+
+/// Rejects what only a list that ends has.
+fn check_watch(args: &GetArgs) -> Result<(), Failure> {
+    let flags = [
+        ("--limit", args.limit.is_some()),
+        ("--sort", args.sort.is_some()),
+        ("--tree", args.tree),
+    ];
+    let mut set = flags.into_iter().filter(|(_, is_set)| *is_set);
+    match set.next().filter(|_| args.watch) {
+        None => Ok(()),
+        Some((flag, _)) => Err(Failure::Usage(format!(
+            "{flag} is for a list that ends: leave it out, or --watch"
+        ))),
+    }
 }
 
 /// Rejects the begin of one kind's list for the other's.

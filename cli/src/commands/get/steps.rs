@@ -18,7 +18,10 @@ const RECENT: &str = "1h";
 fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
     let since = match &args.since {
         Some(GetSince::Time(time)) => Some(time.clone()),
-        Some(GetSince::Event(_)) | None => (!args.all).then(|| RECENT.to_owned()),
+        Some(GetSince::Event(_)) | None => {
+            let all = args.all || args.array.is_some();
+            (!all).then(|| RECENT.to_owned())
+        }
     };
     let filter = StepFilter {
         name: args.name.as_ref().map(StepNames::to_string),
@@ -30,6 +33,8 @@ fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
         labels: args.selector.as_ref().map(Selector::to_string),
         since,
         until: args.until.clone(),
+        array: args.array.clone(),
+        parts: (args.parts || args.tree).then(|| "true".to_owned()),
         ..StepFilter::default()
     };
     match (&args.sort, args.limit) {
@@ -41,6 +46,42 @@ fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
             Ok(last)
         }
     }
+}
+
+/// Puts each step below the array of which it is a part, or else below the first step after which it starts, and indents
+/// its id. Steps on the same level stay in their order.
+fn as_tree(steps: Vec<StepView>) -> Vec<StepView> {
+    let places: BTreeMap<&str, usize> = (steps.iter().enumerate())
+        .map(|(place, step)| (step.id.as_str(), place))
+        .collect();
+    let mut below: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
+    for (place, step) in steps.iter().enumerate() {
+        let first = step.after.first();
+        let first = first.map(|after| after.split(':').next().unwrap_or(after));
+        let parent = step.part_of.as_deref().or(first);
+        // A step comes after those on which it depends, so that there is no circle.
+        let parent = parent.and_then(|id| places.get(id).copied());
+        below
+            .entry(parent.filter(|parent| *parent < place))
+            .or_default()
+            .push(place);
+    }
+    let mut tree = Vec::with_capacity(steps.len());
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    let add = |open: &mut Vec<(usize, usize)>, parent, depth| {
+        let children = below.get(&parent).into_iter().flatten().rev();
+        open.extend(children.map(|child| (*child, depth)));
+    };
+    add(&mut open, None, 0);
+    while let Some((place, depth)) = open.pop() {
+        let mut step = steps[place].clone();
+        if depth > 0 {
+            step.id = format!("{}└─ {}", "   ".repeat(depth - 1), step.id);
+        }
+        tree.push(step);
+        add(&mut open, Some(place), depth + 1);
+    }
+    tree
 }
 
 impl Gettable for StepView {
@@ -63,7 +104,10 @@ impl Gettable for StepView {
                 "{count} steps that ended more than an hour ago are left out: --all shows them"
             ));
         }
-        Ok(items)
+        Ok(match args.tree && out.format().is_text() {
+            true => as_tree(items),
+            false => items,
+        })
     }
 
     fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
@@ -77,7 +121,12 @@ impl Gettable for StepView {
         let named = |names: &StepNames| names.select(&self.id, &self.name);
         let on = |node: &String| self.placements.iter().any(|place| place.node == *node);
         let state = self.state.to_string();
-        (args.state.is_empty() || args.state.contains(&state))
+        let is_listed = match &self.part_of {
+            Some(array) => args.parts || args.node.is_some() || args.array.as_ref() == Some(array),
+            None => args.array.is_none(),
+        };
+        is_listed
+            && (args.state.is_empty() || args.state.contains(&state))
             && args.name.as_ref().is_none_or(named)
             && is(&args.subject, Some(&self.subject))
             && is(&args.pool, self.pool.as_deref())

@@ -7,6 +7,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::array::ArraySpec;
+use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
 use sluice_common::submitter::Submitter;
@@ -56,7 +58,7 @@ pub(crate) fn assignment(
         attempt: id.clone(),
         pool: attempt.pool.clone(),
         command: spec.command.clone(),
-        env: spec.env.clone(),
+        env: with_index(state, step),
         gpus: part.gpus.clone(),
         timeout: spec.timeout,
         grace: spec.grace,
@@ -76,6 +78,33 @@ pub(crate) fn assignment(
 fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {
     let gpus = node.inventory.gpus.iter();
     gpus.filter(|gpu| part.gpus.contains(&gpu.uuid))
+}
+
+/// The variables of a step; those of a part of an array tell its index and the array.
+fn with_index(state: &State, step: &Step) -> Environment {
+    let mut env = step.spec.env.clone();
+    let Some(part) = &step.part_of else {
+        return env;
+    };
+    let array = state.step(&part.array);
+    let spec = array.and_then(|array| array.spec.array.as_ref());
+    let of_array = |spec: &ArraySpec| {
+        let (first, last) = (spec.indexes.first(), spec.indexes.last());
+        [
+            ("SLUICE_ARRAY_SIZE", Some(spec.len())),
+            ("SLUICE_ARRAY_MIN", first),
+            ("SLUICE_ARRAY_MAX", last),
+        ]
+    };
+    let numbers = spec.map(of_array).into_iter().flatten();
+    let numbers = numbers.filter_map(|(name, number)| Some((name, number?.to_string())));
+    let own = [
+        ("SLUICE_ARRAY_ID", part.array.to_string()),
+        ("SLUICE_ARRAY_INDEX", part.index.to_string()),
+    ];
+    let all = numbers.chain(own);
+    env.extend(all.map(|(name, value)| (name.to_string(), value)));
+    env
 }
 
 /// Returns the value of a variable; `None` if the coordinator does not know it.

@@ -10,6 +10,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 
+use crate::arrays::end_queued_array;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
@@ -58,6 +59,9 @@ pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
 
 /// Ends a queued step that does not start any more.
 pub(crate) fn end_in_queue(ctx: &mut Context, id: &StepId, reason: Cause) {
+    if ctx.state().step(id).is_some_and(|it| it.array.is_some()) {
+        return end_queued_array(ctx, id, &reason);
+    }
     ctx.record(Record::StepEnded(record::StepEnded {
         step: id.clone(),
         state: StepState::Failed,

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::time::Time;
 
-use crate::record::{Effect, Record};
+use crate::record::{self, Effect, Record};
 use crate::state::State;
 
 /// A check of a pool.
@@ -58,12 +58,9 @@ impl PoolChecks {
         for pool in affected_pools(state, record) {
             let until = self.settled.get(&pool);
             let is_settled = until.is_some_and(|until| until.is_none_or(|until| now < until));
-            if let Record::StepQueued(queued) = record
-                && is_settled
-            {
-                self.add_submitted(pool, &queued.step);
-            } else {
-                self.insert(pool);
+            match submitted_by(record).filter(|_| is_settled) {
+                Some(step) => self.add_submitted(pool, step),
+                None => self.insert(pool),
             }
         }
         // Work that is saved is not lost by preemption any more: the next change checks the whole queue.
@@ -80,6 +77,16 @@ impl PoolChecks {
             steps.insert(step.clone());
         }
     }
+}
+
+/// The step that a record puts into a queue for the first time, if it does.
+fn submitted_by(record: &Record) -> Option<&StepId> {
+    if let Record::StepQueued(record::StepQueued { step, .. })
+    | Record::PartQueued(record::PartQueued { step, .. }) = record
+    {
+        return Some(step);
+    }
+    None
 }
 
 /// The pools in which `record` could let a step start.

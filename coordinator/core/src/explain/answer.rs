@@ -1,5 +1,6 @@
 //! The parts of an explanation. Plain data; the API chooses the JSON.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -13,7 +14,7 @@ use crate::model::step::{Attempt, Step};
 /// The explanation of a step's state.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
-    pub step: &'a Step,
+    pub step: Cow<'a, Step>,
     /// The short answer.
     pub reason: StepReason,
     pub at: Time,

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
+use crate::arrays::first_queued_part;
 use crate::attempts::retry_policy::outcome;
 use crate::context::Context;
 use crate::explain::reason;
@@ -18,32 +19,34 @@ use super::waiting::grace_ends;
 /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last decision
 /// left it.
 pub(crate) fn explain<'a>(ctx: &'a Context, id: &StepId) -> Option<Explanation<'a>> {
-    let step = ctx.state().step(id)?;
-    let reason = reason(ctx, step);
-    let waits = matches!(step.state, StepState::Queued | StepState::Suspended);
+    let step = ctx.state().find(id)?;
+    let queued = first_queued_part(ctx, &step);
+    let waits = matches!(step.state, StepState::Queued | StepState::Suspended) || queued.is_some();
+    // A part that is no step of its own has no attempts.
+    let own = ctx.state().step(id);
+    let past = own.into_iter().flat_map(|step| {
+        let attempts = step.attempts.iter();
+        attempts.map(move |attempt| PastAttempt {
+            attempt,
+            outcome: outcome(step, attempt),
+        })
+    });
     Some(Explanation {
-        step,
         at: ctx.now(),
         pools: if waits {
-            in_pools(ctx, step)
+            in_pools(ctx, queued.unwrap_or(&step))
         } else {
             Vec::new()
         },
         excluded_by: if waits {
-            excluded_from(ctx, step)
+            excluded_from(ctx, &step)
         } else {
             Vec::new()
         },
-        holding: holding(ctx, step),
-        past: step
-            .attempts
-            .iter()
-            .map(|attempt| PastAttempt {
-                attempt,
-                outcome: outcome(step, attempt),
-            })
-            .collect(),
-        reason,
+        holding: own.and_then(|step| holding(ctx, step)),
+        past: past.collect(),
+        reason: reason(ctx, &step),
+        step,
     })
 }
 

@@ -7,18 +7,18 @@ use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
 use sluice_reasons::Cause;
 
+use crate::arrays::{cancel_part, cancel_waiting, unknown_step};
 use crate::attempts::orders::stop_as;
 use crate::context::Context;
 use crate::input::ReplyId;
-use crate::output::{Answer, Refusal};
+use crate::output::Answer;
 use crate::record;
 use crate::record::Record;
 
 pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Option<Span>) {
-    let answer = match ctx.state().step(&id) {
-        None => Err(Refusal::UnknownStep { step: id }),
-        Some(step) => {
-            let state = step.state;
+    let answer = match ctx.state().find(&id).map(|step| step.state) {
+        None => Err(unknown_step(ctx, &id)),
+        Some(state) => {
             cancel(ctx, &id, state, grace);
             Ok(id)
         }
@@ -27,6 +27,13 @@ pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Op
 }
 
 fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>) {
+    let is_array = ctx.state().step(id).is_some_and(|it| it.array.is_some());
+    if is_array {
+        return cancel_array(ctx, id, grace);
+    }
+    if cancel_part(ctx, id) {
+        return;
+    }
     match state {
         StepState::Queued => ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),
@@ -45,6 +52,15 @@ fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>)
         | StepState::Cancelled
         | StepState::Rejected
         | StepState::Preempted => {}
+    }
+}
+
+/// Cancels all parts of an array, which ends with the last of them.
+fn cancel_array(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
+    for part in cancel_waiting(ctx, id) {
+        if let Some(state) = ctx.state().step(&part).map(|part| part.state) {
+            cancel(ctx, &part, state, grace);
+        }
     }
 }
 

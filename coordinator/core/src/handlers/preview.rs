@@ -15,8 +15,9 @@ use sluice_reasons::Check;
 use sluice_reasons::check::AssertionOutcome;
 use sluice_scheduler::{Infeasible, Pool, Request};
 
+use crate::arrays::advance::settle_steps;
+use crate::arrays::first_open_part;
 use crate::context::Context;
-use crate::dependencies::resolve_dependencies;
 use crate::explain::holding::explain;
 use crate::explain::reason;
 use crate::handlers::submit::submit;
@@ -55,7 +56,7 @@ pub(crate) fn preview(
     let trial = ctx.begin_dry_run();
     let entered = enter(ctx);
     if entered.is_ok() {
-        resolve_dependencies(ctx);
+        settle_steps(ctx);
         schedule(ctx);
     }
     let outcome = entered.and_then(|()| {
@@ -68,6 +69,14 @@ pub(crate) fn preview(
         Ok(it) => Some(queue_lines(ctx, it)),
         Err(Refusal::UnknownDependency { on, .. }) => {
             let line = failed(None, Check::UnknownDependency { on: on.clone() });
+            Some((CheckStatus::Failed, Vec::from([line])))
+        }
+        Err(
+            refusal @ (Refusal::NotAnArray { .. }
+            | Refusal::UnpairedPart { .. }
+            | Refusal::IdInUse { .. }),
+        ) => {
+            let line = failed(None, Check::Refused(refusal.clone().into()));
             Some((CheckStatus::Failed, Vec::from([line])))
         }
         Err(Refusal::DeadlinePassed { deadline, .. }) => {
@@ -212,8 +221,11 @@ fn hosts_line(ctx: &Context, name: &PoolName, request: &Request) -> CheckLine {
 /// The step in its state in the dry run.
 fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
     let step = ctx.state().step(id)?;
+    // Of an array, its first part shows where it would start.
+    let part = first_open_part(ctx, step).unwrap_or(step);
+    let id = &part.id;
     let scheduler = ctx.state().scheduler();
-    let granted = step.latest().map(|attempt| &attempt.pool);
+    let granted = part.latest().map(|attempt| &attempt.pool);
     let promised = scheduler.nomination(id).map(|promise| &promise.pool);
     let preferred = || scheduler.preferred_pool(scheduler.request(id)?);
     let pool = granted.or(promised).or_else(preferred);
@@ -233,9 +245,10 @@ fn previewed(ctx: &Context, id: &StepId, mark: u64) -> Option<Previewed> {
 fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
     let Previewed { step, reason, .. } = it;
     let standing = reason.clone();
-    let (passage, check) = match step.latest() {
+    let part = first_open_part(ctx, step).unwrap_or(step);
+    let (passage, check) = match part.latest() {
         _ if step.state.is_terminal() => (CheckStatus::Failed, Check::Rejected(standing)),
-        _ if !step.is_ready() => (CheckStatus::Passed, Check::Later(standing)),
+        _ if !step.lets_parts_enter() => (CheckStatus::Passed, Check::Later(standing)),
         None => return (CheckStatus::Passed, places(ctx, it)),
         Some(attempt) => {
             let parts = attempt.parts.iter();

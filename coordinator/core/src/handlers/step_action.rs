@@ -4,6 +4,7 @@ use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopReason;
 
+use crate::arrays::{open_parts, unknown_step};
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::queue_timeout::await_units;
 use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
@@ -15,27 +16,43 @@ use crate::terms::uses::never_starts;
 
 pub(crate) fn on_step_action(ctx: &mut Context, reply: ReplyId, id: StepId, action: StepAction) {
     let done = check_steer(ctx, &id, action).map(|()| match action {
-        StepAction::Suspend => hold_step(ctx, &id),
-        StepAction::Resume => unhold_step(ctx, &id),
-        StepAction::Requeue => restart_step(ctx, &id),
+        StepAction::Suspend => on_each(ctx, &id, hold_step),
+        StepAction::Resume => on_each(ctx, &id, unhold_step),
+        StepAction::Requeue => on_each(ctx, &id, restart_step),
     });
     ctx.reply(reply, Answer::Steered(done.map(|()| id)));
 }
 
 pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Result<(), Refusal> {
     let step = id.clone();
-    let Some(known) = ctx.state().step(id) else {
-        return Err(Refusal::UnknownStep { step });
+    let Some(known) = ctx.state().find(id) else {
+        return Err(unknown_step(ctx, id));
     };
+    let is_outside = ctx.state().step(id).is_none() && !known.state.is_terminal();
+    if let Some(part) = known.part_of.as_ref().filter(|_| is_outside)
+        && action == StepAction::Suspend
+    {
+        let array = part.array.clone();
+        return Err(Refusal::PartNotQueued { step, array });
+    }
     if known.state.is_terminal() {
         let state = known.state;
         return Err(Refusal::StepOver { step, state });
     }
     let hosts = known.spec.nodes;
-    if action == StepAction::Suspend && hosts > 1 && known.live().is_some() {
+    let runs = known.live().is_some() || known.array.is_some();
+    if action == StepAction::Suspend && hosts > 1 && runs {
         return Err(Refusal::CannotSuspend { step, hosts });
     }
     Ok(())
+}
+
+/// Acts on a step, and on the parts of an array that are steps of their own.
+fn on_each(ctx: &mut Context, id: &StepId, act: fn(&mut Context, &StepId)) {
+    act(ctx, id);
+    for part in open_parts(ctx, id) {
+        act(ctx, &part);
+    }
 }
 
 /// Suspends a step: running attempts are frozen, and a queued step is not considered.
@@ -86,7 +103,13 @@ pub(crate) fn unhold_step(ctx: &mut Context, id: &StepId) {
         return;
     };
     ctx.record(Record::Unheld { step: id.clone() });
-    enter_queue(ctx, id);
+    if ctx
+        .state()
+        .step(id)
+        .is_some_and(|step| step.array.is_none())
+    {
+        enter_queue(ctx, id);
+    }
     if let Some(attempt) = attempt {
         await_overdue(ctx, &attempt);
     }

@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
+use crate::arrays::{open_parts, unknown_step};
 use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
 use crate::handlers::preview::preview;
@@ -44,8 +45,12 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
     } = target;
     let step = id.clone();
     let Some(known) = ctx.state().step(id) else {
-        return Err(Refusal::UnknownStep { step });
+        return Err(unknown_step(ctx, id));
     };
+    if let Some(part) = &known.part_of {
+        let array = part.array.clone();
+        return Err(Refusal::CannotMovePart { step, array });
+    }
     if known.state.is_terminal() {
         let state = known.state;
         return Err(Refusal::StepOver { step, state });
@@ -111,7 +116,26 @@ fn move_step(ctx: &mut Context, new: &NewStep) -> Result<bool, Refusal> {
             }
         }
     };
-    ctx.record(Record::StepMoved(moved));
+    ctx.record(Record::StepMoved(moved.clone()));
     await_units(ctx, &step);
+    for part in open_parts(ctx, &step) {
+        move_part(ctx, &part, &moved);
+    }
     Ok(true)
+}
+
+/// Moves a queued part of an array that was moved.
+fn move_part(ctx: &mut Context, id: &StepId, moved: &record::StepMoved) {
+    let part = ctx.state().step(id).and_then(|it| it.part_of.clone());
+    let Some((part, array)) = part.and_then(|it| Some((it.clone(), ctx.state().step(&it.array)?)))
+    else {
+        return;
+    };
+    let spec = array.new_part(part.index, moved.spec.clone()).spec;
+    ctx.record(Record::StepMoved(record::StepMoved {
+        step: id.clone(),
+        spec,
+        ..moved.clone()
+    }));
+    await_units(ctx, id);
 }

@@ -4,6 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::array::split_part_id;
 use sluice_common::id::StepId;
 use sluice_common::step::StepSpec;
 use sluice_reasons::Cause;
@@ -11,7 +12,7 @@ use sluice_scheduler::Request;
 
 use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
-use crate::dependencies::{dependencies_first, unmet_at_submit};
+use crate::dependencies::{check_pairs, dependencies_first, unmet_at_submit};
 use crate::input::{NewStep, ReplyId};
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::{self, Record};
@@ -46,7 +47,8 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         spec,
         past_maintenance,
     } = new;
-    if let Some(old) = ctx.state().step(&step) {
+    let known = ctx.state().step(&step);
+    if let Some(old) = known.filter(|old| old.part_of.is_none()) {
         return match first_difference(&old.spec, &spec) {
             None => Ok(Submitted {
                 step,
@@ -62,7 +64,9 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         return Err(Refusal::DeadlinePassed { step, deadline });
     }
     let not_before = spec.begin.filter(|begin| *begin > ctx.now());
+    refuse_id_of_part(ctx, &step, &spec)?;
     let unmet = unmet_at_submit(ctx, &step, &spec.after)?;
+    check_pairs(ctx, &step, &spec)?;
     let id = step.clone();
     ctx.record(match admit(ctx, &step, spec, past_maintenance)? {
         SubmitDecision::Queued {
@@ -88,6 +92,30 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         step: id,
         created: true,
     })
+}
+
+/// Refuses an id that a part of an array has, and an array whose parts would have the ids of steps.
+fn refuse_id_of_part(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<(), Refusal> {
+    let in_use = |step: &StepId| Refusal::IdInUse {
+        step: step.clone(),
+        differs: String::from("array"),
+    };
+    if let Some(taken) = ctx.state().find(id) {
+        return Err(in_use(&taken.id));
+    }
+    let indexes = spec.array.as_ref().map(|array| &array.indexes);
+    let same_start = ctx.state().steps().range(id.clone()..);
+    let mut same_start =
+        same_start.take_while(|(other, _)| other.as_str().starts_with(id.as_str()));
+    let is_part = |other: &StepId| {
+        let part = split_part_id(other).filter(|(array, _)| array == id);
+        part.zip(indexes)
+            .is_some_and(|((_, index), indexes)| indexes.contains(index))
+    };
+    match same_start.find(|(other, _)| is_part(other)) {
+        Some((taken, _)) if indexes.is_some() => Err(in_use(taken)),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Admits or rejects a step by all hosts that a pool remembers, lost ones included: nothing is rejected because a

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::array::MAX_ARRAY_INDEX;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
@@ -12,6 +13,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason, SuspendFailure};
 use sluice_reasons::Cause;
 
+use crate::model::array::{Array, ArrayPart};
 use crate::model::cluster::Route;
 use crate::model::placement::Placement;
 use crate::model::template::Provenance;
@@ -33,7 +35,7 @@ pub struct Step {
     /// [`State::give_environments`]: crate::State::give_environments
     #[serde(serialize_with = "serialize_without_env_values")]
     pub spec: StepSpec,
-    /// Place in every queue: the number of the record that accepted it. A requeued step keeps it.
+    /// Place in every queue: the number of the record that accepted it, or its array. A requeued step keeps it.
     pub place: u64,
     /// Time of acceptance or rejection.
     pub submitted_at: Time,
@@ -81,7 +83,17 @@ pub struct Step {
         skip_serializing_if = "Provenance::is_empty"
     )]
     pub provenance: Provenance,
+    /// Progress of its parts, if it is an array. An array has no attempts: its parts do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array: Option<Array>,
+    /// The array of which it is a part, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<ArrayPart>,
 }
+
+/// Bits of an order in the queue that tell the parts of an array apart.
+const PART_BITS: u32 = 20;
+const _: () = assert!(MAX_ARRAY_INDEX < (1 << PART_BITS) - 1);
 
 fn is_none(span: &Span) -> bool {
     *span == Span::ZERO
@@ -220,10 +232,21 @@ impl Step {
         self.latest().filter(|attempt| !attempt.has_ended())
     }
 
-    /// Whether the scheduler considers it: it is queued, no caller holds it, and it waits for no other step and for no
-    /// time.
+    /// Whether the scheduler considers it: it is queued and no array, no caller holds it, and it waits for no other step
+    /// and for no time.
     pub fn is_schedulable(&self) -> bool {
-        self.state == StepState::Queued && !self.held && self.is_ready()
+        self.state == StepState::Queued && !self.held && self.is_ready() && self.array.is_none()
+    }
+
+    /// Position in the order of submission and in every queue. The parts of an array follow it, by index.
+    pub fn order(&self) -> u64 {
+        let part = self.part_of.as_ref().map_or(0, |part| part.index + 1);
+        (self.place << PART_BITS) + u64::from(part)
+    }
+
+    /// The highest position of what was submitted up to a record.
+    pub fn last_order_of(seq: u64) -> u64 {
+        (seq << PART_BITS) + ((1 << PART_BITS) - 1)
     }
 
     /// Whether it waits neither for other steps nor for a time.

@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::array::IndexSet;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
@@ -87,6 +88,29 @@ pub struct StepRejected {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct StepEnded {
     pub step: StepId,
+    pub state: StepState,
+    #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
+    pub reason: Cause,
+}
+
+/// A part of an array entered the queue, at the place of its array. From now on it is a step of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct PartQueued {
+    /// The part: the id of its array, a dot and the index.
+    pub step: StepId,
+    pub array: StepId,
+    pub index: u32,
+}
+
+/// Parts of an array ended that had not entered the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct PartsEnded {
+    /// Id of the array.
+    pub step: StepId,
+    /// Indexes of the parts.
+    pub parts: IndexSet,
     pub state: StepState,
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
     pub reason: Cause,

@@ -6,9 +6,9 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
 
 use super::{
-    Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
-    NodeDraining, NodeLabelled, NodeReported, NotSuspended, PlatformPut, PolicyPut, PoolPut,
-    Record, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
+    Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
+    NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
+    PoolPut, Record, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
 };
 
 /// The subject of a record.
@@ -69,24 +69,24 @@ impl Record {
             R::StepQueued(it) => (A::Submitted(&it.step, &it.spec), E::Waiting(&it.step)),
             R::StepRejected(it) => (A::Submitted(&it.step, &it.spec), E::Nothing),
             R::StepMoved(StepMoved { step, .. })
+            | R::PartQueued(PartQueued { step, .. })
             | R::DependencyMet { step, .. }
             | R::BeginReached { step }
             | R::Requeued { step, .. }
             | R::StepEnded(StepEnded { step, .. })
             | R::Held { step }
             | R::Unheld { step } => (A::Step(step), E::Waiting(step)),
-            R::Nominated { step, .. } | R::Withdrawn { step } | R::StepForgotten { step } => {
-                (A::Step(step), E::Nothing)
-            }
+            R::Nominated { step, .. }
+            | R::Withdrawn { step }
+            | R::PartsEnded(PartsEnded { step, .. })
+            | R::StepForgotten { step } => (A::Step(step), E::Nothing),
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }
             R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
-            R::Ended(Ended { attempt, node, .. }) => {
-                (A::Attempt(attempt, Some(node)), E::Run(attempt))
-            }
+            R::Ended(it) => (A::Attempt(&it.attempt, Some(&it.node)), E::Run(&it.attempt)),
             R::Released { attempt, node } | R::Suspended(Suspended { attempt, node, .. }) => {
                 (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
             }

@@ -98,9 +98,9 @@ fn judge_warrant(
     let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
     let fits = ctx
         .state()
-        .step(&id.step)
-        .is_none_or(|step| match is_past(step) {
-            true => is_another(step),
+        .find(&id.step)
+        .is_none_or(|step| match is_past(&step) {
+            true => is_another(&step),
             false => step.spec == warrant.spec,
         });
     let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });

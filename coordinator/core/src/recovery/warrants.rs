@@ -14,9 +14,9 @@ pub(crate) fn may_be_adopted(ctx: &Context, id: &AttemptId) -> bool {
     if ctx.state().recovery().is_none() {
         return false;
     }
-    ctx.state().step(&id.step).is_none_or(|step| {
+    ctx.state().find(&id.step).is_none_or(|step| {
         let last = step.latest().map_or(0, |last| last.number);
-        last < id.number || is_past(step)
+        last < id.number || is_past(&step)
     })
 }
 

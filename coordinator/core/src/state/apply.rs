@@ -3,6 +3,7 @@
 //! Nodes are in `apply/node.rs`, pools in `apply/pool.rs`.
 
 mod admission;
+mod array;
 mod attempt;
 mod dependency;
 mod mismatch;
@@ -29,6 +30,8 @@ use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 use sluice_scheduler::remember_eviction;
 
+use crate::model::access::AccessChange;
+use crate::model::array::Array;
 use crate::model::cluster::Route;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
@@ -71,6 +74,9 @@ impl State {
             scheduler.copy_fair_uses(&mut self.stored.fair_uses);
             let to = stands(self);
             self.index.count(from, to);
+            if let Some(about) = &about {
+                self.follow_array(about);
+            }
             fit
         } else {
             Err(Mismatch::Number {
@@ -111,6 +117,8 @@ impl State {
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
             Record::StepQueued(it) => self.on_step_queued(at, it),
+            Record::PartQueued(it) => self.on_part_queued(at, it),
+            Record::PartsEnded(it) => self.on_parts_ended(at, it),
             Record::DependencyMet { step, on } => self.on_dependency_met(at, step, on),
             Record::BeginReached { step } => self.on_begin_reached(at, step),
             Record::StepMoved(it) => self.on_step_moved(at, it),
@@ -142,10 +150,7 @@ impl State {
             Record::NotSuspended(it) => self.on_not_suspended(&it.attempt, &it.why),
             Record::Held { step } => self.on_held(step),
             Record::Unheld { step } => self.on_unheld(at, step),
-            Record::AccessChanged { change } => {
-                let fits = self.stored.access.fold(at, self.stored.seq, change);
-                need(fits, || Mismatch::Access(change.about()))
-            }
+            Record::AccessChanged { change } => self.on_access_changed(at, change),
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
             Record::JoinTokenMade(made) => self.on_join_token_made(at, made),
             Record::JoinTokenUsed(it) => self.on_join_token_used(it),
@@ -159,6 +164,11 @@ impl State {
             Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
             Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
         }
+    }
+
+    fn on_access_changed(&mut self, at: Time, change: &AccessChange) -> ApplyResult {
+        let fits = self.stored.access.fold(at, self.stored.seq, change);
+        need(fits, || Mismatch::Access(change.about()))
     }
 
     fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> ApplyResult {
@@ -180,9 +190,9 @@ impl State {
         self.index.note_submitted(&step);
         self.index.dependents.add(&step);
         for on in unmet {
-            let ended = self.stored.steps.get(on);
-            need(ended.is_some(), || RecordRef::Step(on.clone()).into())?;
-            if ended.is_some_and(|on| on.state.is_terminal()) {
+            let state = self.state_of(on);
+            need(state.is_some(), || RecordRef::Step(on.clone()).into())?;
+            if state.is_some_and(StepState::is_terminal) {
                 self.index.dependents.note_end(on);
             }
         }
@@ -205,7 +215,7 @@ impl State {
         self.index.note_submitted(&step);
         self.index.note_finished(&step);
         self.stored.steps.insert(id.clone(), step);
-        Ok(())
+        self.end_waiting_parts(at, id, (StepState::Rejected, why))
     }
 
     fn new_step(
@@ -233,6 +243,8 @@ impl State {
             unmet: BTreeSet::new(),
             not_before: None,
             held: false,
+            array: spec.array.as_ref().map(Array::new),
+            part_of: None,
             excluded_pools: BTreeSet::new(),
             route: Route::default(),
             provenance: Provenance::default(),
@@ -284,6 +296,9 @@ impl State {
         self.index.hold(id, step, &attempt);
         step.attempts.push(attempt);
         drop_oldest_attempt(step);
+        if let Some(part) = step.part_of.clone() {
+            self.begin_array(&part);
+        }
         self.place_nodes(placements.iter().map(|placement| &placement.node))
     }
 
@@ -428,12 +443,13 @@ impl State {
             reason,
         } = it;
         let end = *end;
+        self.end_waiting_parts(at, id, (end, reason))?;
         let step = step_mut(&mut self.stored.steps, id)?;
         let open = !step.state.is_terminal() && step.live().is_none();
         need(open && end.is_terminal(), || {
             Mismatch::CannotEnd(id.clone(), step.state, end)
         })?;
-        if step.state == StepState::Queued {
+        if step.state == StepState::Queued || step.array.is_some() {
             self.index.dequeue(step);
             self.stored.nominations.remove(id);
             self.index.dependents.remove(step);
@@ -446,6 +462,9 @@ impl State {
         let seq = self.stored.seq;
         step.finished = Some(Finished { seq, at });
         self.index.note_finished(step);
+        if let Some(part) = step.part_of.clone() {
+            self.note_part_end(at, &part, (end, reason));
+        }
         Ok(())
     }
 

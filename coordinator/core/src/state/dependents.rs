@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use sluice_common::array::{IndexSet, split_part_id};
 use sluice_common::id::StepId;
 
 use crate::model::step::Step;
@@ -50,9 +51,36 @@ impl Dependents {
         }
     }
 
+    /// Notes the ends of parts of an array that are no steps of their own, if others wait for them.
+    pub(super) fn note_part_ends(&mut self, array: &StepId, parts: &IndexSet) {
+        let awaited = self.waiting.range(array.clone()..);
+        let awaited = awaited.take_while(|(id, _)| id.as_str().starts_with(array.as_str()));
+        let is_one = |id: &StepId| {
+            let part = split_part_id(id);
+            part.is_some_and(|(of, index)| of == *array && parts.contains(index))
+        };
+        let ended = awaited.map(|(id, _)| id).filter(|id| is_one(id));
+        let ended: BTreeSet<StepId> = ended.cloned().collect();
+        self.ended.extend(ended);
+    }
+
+    /// The steps that wait for a step.
+    pub(super) fn waiting_for(&self, on: &StepId) -> impl Iterator<Item = &StepId> {
+        self.waiting.get(on).into_iter().flatten()
+    }
+
     /// Notes the ends of all steps for which others wait.
     pub(super) fn note_ends(&mut self, steps: &BTreeMap<StepId, Step>) {
-        let has_ended = |id: &&StepId| steps.get(*id).is_some_and(|step| step.state.is_terminal());
+        let has_ended = |id: &&StepId| {
+            if let Some(step) = steps.get(*id) {
+                return step.state.is_terminal();
+            }
+            let part = split_part_id(id);
+            let array = |array: &StepId| steps.get(array)?.array.as_ref();
+            part.is_some_and(|(of, index)| {
+                array(&of).is_some_and(|array| array.end_of(index).is_some())
+            })
+        };
         self.ended = self.waiting.keys().filter(has_ended).cloned().collect();
     }
 

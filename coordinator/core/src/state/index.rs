@@ -23,6 +23,7 @@ use sluice_scheduler::{
 };
 
 use super::StoredState;
+use super::arrays::{ArrayIndex, array_index_of};
 use super::dependents::Dependents;
 use super::load::SubjectLoads;
 use crate::model::carving::CarveRequest;
@@ -43,6 +44,7 @@ pub(crate) struct Index {
     /// The load of each subject.
     loads: SubjectLoads,
     pub(crate) dependents: Dependents,
+    pub(crate) arrays: ArrayIndex,
     /// Required capabilities by pool.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// Declared platforms by pool.
@@ -83,6 +85,7 @@ impl Index {
             index.add_step(step);
         }
         index.dependents.note_ends(&stored.steps);
+        index.arrays = array_index_of(stored);
         for node in stored.nodes.values() {
             index.place_node(node);
         }
@@ -301,13 +304,13 @@ impl Index {
 
     /// Adds a step to the order of submission, in which it stays until it is forgotten.
     pub(super) fn note_submitted(&mut self, step: &Step) {
-        self.in_order.insert(step.place, step.id.clone());
+        self.in_order.insert(step.order(), step.id.clone());
         self.loads.add(&step.spec.subject, step.spec.weight());
     }
 
     /// Removes a step from the order of submission. The step must not be in the order of forgetting.
     pub(super) fn drop_submitted(&mut self, step: &Step) {
-        self.in_order.remove(&step.place);
+        self.in_order.remove(&step.order());
         self.loads.remove(&step.spec.subject, step.spec.weight());
     }
 
@@ -467,7 +470,7 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
 
 /// The request of a step to the scheduler.
 pub(crate) fn request(step: &Step) -> Request {
-    let mut request = Request::from_spec(step.id.clone(), step.place, &step.spec);
+    let mut request = Request::from_spec(step.id.clone(), step.order(), &step.spec);
     request.accepted_at = Some(step.moved_at.unwrap_or(step.place));
     request.excluded_pools = step.excluded_pools.clone();
     request.evictions = step.evictions.clone();

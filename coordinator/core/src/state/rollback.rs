@@ -65,6 +65,10 @@ impl Rollback {
     pub(crate) fn note(&mut self, state: &State, record: &Record) {
         if let Some(step) = record.step() {
             self.note_step(state, step);
+            // A part changes its array too.
+            if let Some((array, _)) = state.array_of(step) {
+                self.note_step(state, &array.id);
+            }
         }
         if let Some(pool) = pool_changed_by(record) {
             self.note_pool(state, pool);
@@ -162,6 +166,7 @@ impl State {
             self.stored.nominations.remove(step);
             self.index.scheduler_mut().withdraw(step);
         }
+        let touched: Vec<StepId> = steps.keys().cloned().collect();
         let now = steps.keys().filter_map(|id| self.stored.steps.remove(id));
         let now: Vec<Step> = now.collect();
         let nodes = nodes_of(now.iter().chain(steps.values().flatten()));
@@ -207,6 +212,7 @@ impl State {
         self.stored.fair_uses = fair_uses;
         scheduler.set_lost_work(&lost_work);
         self.stored.lost_work = lost_work;
+        self.follow_arrays(&touched);
     }
 
     fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {

@@ -35,6 +35,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         begin,
         deadline,
         after,
+        array,
         unset: _,
         labels,
         cpu_mode: _,
@@ -72,6 +73,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("begin", *begin == new.begin),
         ("deadline", *deadline == new.deadline),
         ("after", *after == new.after),
+        ("array", *array == new.array),
         ("labels", *labels == new.labels),
     ];
     // Last, because a name that was not written follows the command, which is then the real difference.

@@ -699,6 +699,7 @@ pub(super) fn gone(exit: Exit, why: StopReason) -> AttemptPhase {
 /// Makes a step that asks for these amounts of one host, and for no memory.
 pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
     StepSpec {
+        array: None,
         name: "train".into(),
         subject: Subject::new("s").unwrap(),
         submitted_by: None,

@@ -50,8 +50,10 @@ enum Event {
         nodes: u32,
         suspends: bool,
         queue_timeout: Option<u64>,
-        /// The steps on which it depends.
-        after: BTreeMap<u8, ExpectedEnd>,
+        /// The steps on which it depends, and whether the parts of arrays are paired.
+        after: BTreeMap<u8, (ExpectedEnd, bool)>,
+        /// Number of parts and most at once, if it is an array.
+        array: Option<(u32, u32)>,
     },
     Cancel {
         id: u8,
@@ -136,6 +138,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]);
     let queue_timeout = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
     let required = prop::sample::select(ExpectedEnd::ALL.to_vec());
+    let required = (required, prop::bool::weighted(0.3));
+    let array = prop::option::weighted(0.3, (1u32..6, 1u32..4));
     let kind = (
         prop::bool::weighted(0.8),
         prop::bool::weighted(0.4),
@@ -144,16 +148,17 @@ fn event() -> impl Strategy<Value = Event> {
             2 => Just(BTreeMap::new()),
             1 => prop::collection::btree_map(0u8..8, required, 1..3),
         ],
+        array,
     );
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout, after), nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout, after
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout, after, array), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout, after, array
             }
         ),
-        2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
-        3 => (0u8..8, action).prop_map(|(id, action)| Event::StepAction { id, action }),
-        3 => (0u8..8, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
+        2 => (0u8..32).prop_map(|id| Event::Cancel { id }),
+        3 => (0u8..32, action).prop_map(|(id, action)| Event::StepAction { id, action }),
+        3 => (0u8..16, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
         2 => (0u8..15, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
@@ -164,7 +169,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3, 0u8..8, 1u8..4, 0u8..19).prop_map(
             |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
         ),
-        14 => (0u8..8, any::<prop::sample::Index>(), 0u8..19).prop_map(
+        14 => (0u8..32, any::<prop::sample::Index>(), 0u8..19).prop_map(
             |(id, part, phase)| Event::Progress { id, part, phase }
         ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
@@ -244,6 +249,14 @@ fn phase(number: u8) -> AttemptPhase {
     }
 }
 
+/// The id of a step, or of one of the first parts of an array.
+fn step_name(id: u8) -> String {
+    match id.checked_sub(8) {
+        None => format!("s{id}"),
+        Some(part) => format!("s{}.{}", part % 8, part / 8),
+    }
+}
+
 fn node_name(node: u8) -> String {
     format!("n{node}")
 }
@@ -271,7 +284,7 @@ fn say_hello(
 }
 
 fn progress(harness: &mut Harness, id: u8, part: prop::sample::Index, number: u8) {
-    let live = harness.core.state().step(&step(&format!("s{id}")));
+    let live = harness.core.state().step(&step(&step_name(id)));
     let attempts = live.map(|step| (step, step.attempts.iter().find(|a| !a.is_released())));
     if let Some((step, Some(attempt))) = attempts {
         let id = step.attempt_id(attempt.number);
@@ -426,6 +439,7 @@ fn play(harness: &mut Harness, event: Event) {
             suspends,
             queue_timeout,
             after,
+            array,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             if mcpu == 0 {
@@ -453,8 +467,16 @@ fn play(harness: &mut Harness, event: Event) {
             }
             let on = |id| step(&format!("s{id}"));
             let after = after.into_iter();
-            let after = after.map(|(id, end)| Dependency { step: on(id), end });
+            let after = after.map(|(id, (end, each))| Dependency {
+                step: on(id),
+                each: each && array.is_some(),
+                end,
+            });
             spec.after = after.collect();
+            spec.array = array.map(|(parts, at_once)| {
+                let indexes = format!("0-{}%{at_once}", parts - 1);
+                indexes.parse().unwrap()
+            });
             if id % 4 == 3 {
                 spec.subject = Subject::new("t").unwrap();
             }
@@ -477,7 +499,7 @@ fn play(harness: &mut Harness, event: Event) {
         Event::MoveStep { id, other } => {
             let pool = if other { "other" } else { "default" };
             // Most moves are refused.
-            let _ = super::step_moves::move_foreseen(harness, &format!("s{id}"), pool);
+            let _ = super::step_moves::move_foreseen(harness, &step_name(id), pool);
         }
         Event::Terms {
             change,
@@ -486,10 +508,10 @@ fn play(harness: &mut Harness, event: Event) {
             dry_run,
         } => change_terms(harness, change, gpus, force, dry_run),
         Event::Cancel { id } => {
-            harness.cancel_within(&format!("s{id}"), (id % 2 == 0).then_some(u64::from(id)));
+            harness.cancel_within(&step_name(id), (id % 2 == 0).then_some(u64::from(id)));
         }
         Event::StepAction { id, action } => {
-            harness.action(&format!("s{id}"), action);
+            harness.action(&step_name(id), action);
         }
         Event::Hello {
             node,
@@ -701,6 +723,19 @@ fn bring_to_an_end(harness: &mut Harness) {
     panic!("it does not come to an end: {:#?}", harness.core.state());
 }
 
+/// Whether the parts of an array that are left have no pool, or those with which they are paired have none.
+fn is_stuck(harness: &Harness, step: &Step) -> bool {
+    let Some(array) = &step.array else {
+        return false;
+    };
+    let is_stuck = |index| {
+        let part = sluice_common::array::part_id(&step.id, index);
+        let part = harness.core.state().step(&part);
+        part.is_some_and(|part| !has_a_pool(harness, part))
+    };
+    array.open.iter().any(is_stuck)
+}
+
 /// Whether there is a pool that a step may run in. There is none if its subject lost its policy while the step ran, or has
 /// policies only in pools that were made after the step: also a pool that an older store did not know yet and that was put
 /// there again after the step was adopted.
@@ -728,7 +763,9 @@ proptest! {
                 let frozen = step.state == StepState::Suspended;
                 let bound = has_a_pool(&harness, step);
                 let waits = (step.is_schedulable() || frozen && !step.held) && bound;
-                prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
+                // Of an array, the pools of its first queued part are explained.
+                let agrees = step.array.is_some() || waits != explained.pools.is_empty();
+                prop_assert!(agrees, "{:?}", step);
                 for pool in explained.pools {
                     let stops = explanation::preemption_status(pool.request, &pool.inspection);
                     prop_assert!(!pool.reason.to_reason().message.is_empty() && !stops.is_empty());
@@ -762,7 +799,7 @@ proptest! {
         bring_to_an_end(&mut harness);
         for step in harness.core.state().steps().values() {
             // What it waits for may have no pool.
-            let waits = !has_a_pool(&harness, step) || !step.is_ready();
+            let waits = !has_a_pool(&harness, step) || !step.is_ready() || is_stuck(&harness, step);
             prop_assert!(step.state.is_terminal() || waits, "{step:?}");
         }
     }

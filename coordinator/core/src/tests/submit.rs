@@ -308,7 +308,7 @@ fn steps_are_told_in_the_order_of_submission() {
         steps.map(|step| step.id.to_string()).collect()
     };
     assert_eq!(after(&harness, 0), ["z", "b", "m", "a"]);
-    let place = harness.step("b").place;
+    let place = harness.step("b").order();
     assert_eq!(after(&harness, place), ["m", "a"]);
     harness.restart(0);
     assert_eq!(after(&harness, place), ["m", "a"]);

@@ -8,6 +8,7 @@ use sluice_common::api::timestamp;
 use sluice_common::id::{NodeName, PlatformName, Subject};
 
 use super::shortened;
+use crate::Refusal;
 use crate::check::{AssertionOutcome, Check};
 
 /// Most hosts that a sentence names.
@@ -33,6 +34,10 @@ impl Check {
             Check::Hosts { platforms, .. } => listed(platforms),
             Check::DeadlinePassed { .. } => "deadline".to_string(),
             Check::UnknownDependency { .. } => "after".to_string(),
+            Check::Refused(refusal) if matches!(**refusal, Refusal::IdInUse { .. }) => {
+                "id".to_string()
+            }
+            Check::Refused(_) => "after".to_string(),
             Check::Rejected(standing) | Check::Later(standing) | Check::Starts { standing, .. } => {
                 standing.code().to_string()
             }
@@ -63,6 +68,7 @@ impl Check {
             Check::UnknownDependency { on } => {
                 format!("there is no step `{on}`, after which it is to start")
             }
+            Check::Refused(refusal) => refusal.to_string(),
             Check::Rejected(standing) | Check::Later(standing) => standing.to_reason().message,
             Check::Starts { parts, .. } => {
                 let hosts: Vec<String> = parts.iter().map(host_of).collect();

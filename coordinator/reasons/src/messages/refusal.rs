@@ -6,6 +6,7 @@ mod parts;
 use alloc::{boxed::Box, string::String, vec::Vec};
 
 use sluice_common::api::timestamp;
+use sluice_common::array::IndexSet;
 use sluice_common::id::{
     BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
     TemplateName, TokenName, ValidationName,
@@ -21,8 +22,8 @@ use crate::Cause;
 pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
-    cycle, declared, elsewhere, gpus_of, hosts, in_use, instead, missing, named, of_platform,
-    queue_full, standing, way_to_move,
+    cycle, declared, elsewhere, gpus_of, hosts, in_use, indexes_of, instead, missing, named,
+    of_platform, queue_full, standing, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -111,6 +112,41 @@ pub enum Refusal {
         "there is no step `{on}`, after which `{step}` is to start: `sluice get steps` lists those that are remembered"
     )]
     UnknownDependency { step: StepId, on: StepId },
+    /// The array has no part with this index.
+    #[error("array `{array}` has no part {index}: it has {}", indexes_of(indexes))]
+    UnknownPart {
+        array: StepId,
+        index: u32,
+        indexes: IndexSet,
+    },
+    /// Parts are to be paired with those of a step that is no array.
+    #[error(
+        "step `{on}` is no array, so `{on}:each` of `{step}` pairs nothing: write `{on}` to start after all of it"
+    )]
+    NotAnArray { step: StepId, on: StepId },
+    /// A part has no counterpart in the array with which it is paired.
+    #[error(
+        "array `{on}` has no part {index}, after which `{step}.{index}` is to start: leave out that index, or write `{on}` \
+         without `:each` to start after all of it"
+    )]
+    UnpairedPart {
+        step: StepId,
+        on: StepId,
+        /// The first index without a counterpart.
+        index: u32,
+    },
+    /// A part that has not entered the queue was to be suspended.
+    #[error(
+        "part `{step}` has not entered the queue, so there is nothing to suspend: `sluice suspend {array}` holds all parts \
+         back, `sluice cancel {step}` ends this one"
+    )]
+    PartNotQueued { step: StepId, array: StepId },
+    /// A part is not moved to another pool alone.
+    #[error(
+        "`{step}` is a part of array `{array}` and is not moved alone: `sluice move step {array}` moves the array, as long as \
+         no part has started"
+    )]
+    CannotMovePart { step: StepId, array: StepId },
     /// Steps are to start after each other.
     #[error("{}", cycle(steps))]
     DependencyCycle {

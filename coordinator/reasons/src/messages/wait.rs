@@ -34,6 +34,11 @@ impl Wait {
             Wait::Recovery { unreported, left } => of(recovering(unreported, *left)),
             Wait::Begin { at } => of(begin(*at)),
             Wait::Dependencies { unmet, count } => of(dependencies(unmet, *count)),
+            Wait::Array {
+                array,
+                ahead,
+                at_once,
+            } => of(outside(array, *ahead, *at_once)).with("array", array.as_str()),
             Wait::Unlisted { why } => why.to_reason(),
             Wait::NoPolicy { subject } => of(lost_policy(subject)),
             Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
@@ -136,9 +141,12 @@ fn begin(at: Time) -> String {
 
 fn dependencies(unmet: &[(Dependency, StepState)], count: u64) -> String {
     let awaited = unmet.iter().map(|(dependency, state)| {
-        let Dependency { step, end } = dependency;
+        let Dependency { step, each, end } = dependency;
         let end = has_ended(*end);
-        format!("`{step}` {end} ({state} now)")
+        match each {
+            true => format!("the part of `{step}` with its index {end} (`{step}` is {state} now)"),
+            false => format!("`{step}` {end} ({state} now)"),
+        }
     });
     let awaited: Vec<String> = awaited.collect();
     let more = match count - unmet.len() as u64 {
@@ -146,6 +154,16 @@ fn dependencies(unmet: &[(Dependency, StepState)], count: u64) -> String {
         more => format!(", and for {more} more"),
     };
     format!("it starts after {}{more}", awaited.join(", "))
+}
+
+fn outside(array: &StepId, ahead: u64, at_once: Option<u32>) -> String {
+    let most = at_once.map_or_else(String::new, |most| {
+        format!(", of which at most {most} are at work at once")
+    });
+    match ahead {
+        0 => format!("it is the next part of `{array}` to enter the queue{most}"),
+        ahead => format!("it enters the queue after {ahead} other parts of `{array}`{most}"),
+    }
 }
 
 fn lost_policy(subject: &Subject) -> String {

@@ -5,9 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::api::timestamp;
+use sluice_common::array::PartCounts;
 use sluice_common::dependency::Dependency;
 use sluice_common::id::{NodeName, StepId};
-use sluice_common::reason::Reason;
+use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::StopReason;
@@ -40,6 +41,8 @@ impl Cause {
             Cause::Held => of("it was suspended by request: `sluice resume` lets it continue"),
             Cause::Resuming => of("its resources were allocated again and it is being resumed"),
             Cause::NotSuspended { failure } => not_suspended(code, failure),
+            Cause::Completed => of("its process exited with code 0"),
+            Cause::Parts { counts } => parts(code, counts),
             Cause::Cancelled => of("it was cancelled"),
             Cause::TimedOut => of("it ran longer than its `timeout` and was stopped"),
             Cause::WaitedTooLong { queue_timeout } => {
@@ -132,8 +135,29 @@ fn waited_too_long(queue_timeout: Span) -> String {
     format!("it was queued for longer than its `queue_timeout` of {queue_timeout}")
 }
 
+fn parts(code: ReasonCode, counts: &PartCounts) -> Reason {
+    let open = match counts.ended() < counts.total {
+        true => format!(
+            ": {} run, {} are queued, {} wait to enter the queue",
+            counts.running, counts.queued, counts.waiting
+        ),
+        false => String::new(),
+    };
+    Reason::new(code, format!("{counts}{open}"))
+        .with("total", counts.total)
+        .with("ended", counts.ended())
+        .with("failed", counts.failed)
+        .with("cancelled", counts.cancelled)
+}
+
 fn dependency_failed(dependency: &Dependency, ended: StepState, chain: &[StepId]) -> String {
-    let Dependency { step, end } = dependency;
+    let Dependency { step, each, end } = dependency;
+    if *each {
+        let required = has_ended(*end);
+        return format!(
+            "it was to start after the part of `{step}` with its index {required}, and that ended as {ended}: `sluice explain {step}.INDEX` says why"
+        );
+    }
     let required = has_ended(*end);
     let led = match chain {
         [] | [_] => String::new(),
@@ -180,7 +204,7 @@ fn of_rank(rank: u64, node: &NodeName, part: Reason) -> Reason {
 fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
     let message = format!("{}; this is retry {spent} of {allowed}", failure.message);
     Reason {
-        code: sluice_common::reason::ReasonCode::Retry,
+        code: ReasonCode::Retry,
         message,
         detail: failure.detail,
     }

@@ -1,5 +1,6 @@
 //! Why a step is in its state.
 
+use sluice_common::array::PartCounts;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
@@ -19,6 +20,29 @@ pub(crate) fn write(page: &mut Page) {
     for reason in chain(after_step_reason) {
         page.reason(&reason.to_reason());
     }
+}
+
+/// An array at work, and the ways in which one ends.
+fn part_counts() -> [PartCounts; 4] {
+    let ended = |succeeded, failed, cancelled| PartCounts {
+        total: 1000,
+        succeeded,
+        failed,
+        cancelled,
+        ..PartCounts::default()
+    };
+    let at_work = PartCounts {
+        waiting: 214,
+        queued: 2,
+        running: 50,
+        ..ended(731, 3, 0)
+    };
+    [
+        at_work,
+        ended(1000, 0, 0),
+        ended(997, 3, 0),
+        ended(900, 0, 100),
+    ]
 }
 
 fn after(last: Option<&Cause>) -> Vec<Cause> {
@@ -56,7 +80,9 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
             let causes = failures.map(|failure| Cause::NotSuspended { failure });
             causes.collect()
         }
-        Some(Cause::NotSuspended { .. }) => vec![Cause::Cancelled],
+        Some(Cause::NotSuspended { .. }) => vec![Cause::Completed],
+        Some(Cause::Completed) => part_counts().map(|counts| Cause::Parts { counts }).into(),
+        Some(Cause::Parts { .. }) => vec![Cause::Cancelled],
         Some(Cause::Cancelled) => vec![Cause::TimedOut],
         Some(Cause::TimedOut) => vec![Cause::WaitedTooLong {
             queue_timeout: Span::from_secs(3600),
@@ -113,6 +139,7 @@ fn dependency_failures() -> Vec<Cause> {
         cause("train", StepState::Failed, &["train"]),
         cause("train:failed", StepState::Succeeded, &["train"]),
         cause("train", StepState::Cancelled, &["prep", "train"]),
+        cause("sweep:each", StepState::Failed, &["sweep"]),
     ]
 }
 

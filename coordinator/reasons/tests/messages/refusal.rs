@@ -243,7 +243,31 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
                 steps: steps.into_iter().map(name).collect(),
             })
             .into(),
-        Some(Refusal::DependencyCycle { .. }) => vec![Refusal::StepOver {
+        Some(Refusal::DependencyCycle { .. }) => ["0-999", "0-1,5,9,20,30,40-50"]
+            .map(|indexes| Refusal::UnknownPart {
+                array: step(),
+                index: 1000,
+                indexes: indexes.parse().expect("these are indexes"),
+            })
+            .into(),
+        Some(Refusal::UnknownPart { .. }) => vec![Refusal::NotAnArray {
+            step: step(),
+            on: name("prep"),
+        }],
+        Some(Refusal::NotAnArray { .. }) => vec![Refusal::UnpairedPart {
+            step: step(),
+            on: name("prep"),
+            index: 7,
+        }],
+        Some(Refusal::UnpairedPart { .. }) => vec![Refusal::PartNotQueued {
+            step: name("sweep.7"),
+            array: name("sweep"),
+        }],
+        Some(Refusal::PartNotQueued { .. }) => vec![Refusal::CannotMovePart {
+            step: name("sweep.7"),
+            array: name("sweep"),
+        }],
+        Some(Refusal::CannotMovePart { .. }) => vec![Refusal::StepOver {
             step: step(),
             state: StepState::Succeeded,
         }],

@@ -10,7 +10,7 @@ use sluice_reasons::rejection::{
     AmountBound, AssertionSource, FailedAssertion, FailingHost, HostMismatch, RuleBreach,
     SettingValue,
 };
-use sluice_reasons::{Cause, Check, Exclusion, Rejection, SimilarPools, StepReason, Wait};
+use sluice_reasons::{Cause, Check, Exclusion, Refusal, Rejection, SimilarPools, StepReason, Wait};
 
 use crate::wait::{forbidding, shortage, shortage_of_slices};
 use crate::{Page, chain, name};
@@ -334,7 +334,13 @@ fn after_check(last: Option<&Check>) -> Vec<Check> {
             deadline: Time::from_unix_millis(1_700_000_000_000),
         }],
         Some(Check::DeadlinePassed { .. }) => vec![Check::UnknownDependency { on: name("prep") }],
-        Some(Check::UnknownDependency { .. }) => vec![Check::Rejected(StepReason::Recorded {
+        Some(Check::UnknownDependency { .. }) => {
+            vec![Check::Refused(Box::new(Refusal::NotAnArray {
+                step: name("trial"),
+                on: name("prep"),
+            }))]
+        }
+        Some(Check::Refused(_)) => vec![Check::Rejected(StepReason::Recorded {
             why: Cause::rejected(no_policy()),
             host_block: None,
         })],

@@ -85,6 +85,7 @@ fn dependencies() -> Vec<Wait> {
         on("prep", StepState::Running),
         on("clean:any", StepState::Queued),
         on("train:failed", StepState::Queued),
+        on("sweep:each", StepState::Running),
     ];
     let one = unmet[..1].to_vec();
     vec![
@@ -119,7 +120,14 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
             at: Time::from_unix_millis(1_700_000_000_000),
         }],
         Some(Wait::Begin { .. }) => dependencies(),
-        Some(Wait::Dependencies { .. }) => vec![Wait::Unlisted {
+        Some(Wait::Dependencies { .. }) => [(0, None), (3, Some(50))]
+            .map(|(ahead, at_once)| Wait::Array {
+                array: name("sweep"),
+                ahead,
+                at_once,
+            })
+            .into(),
+        Some(Wait::Array { .. }) => vec![Wait::Unlisted {
             why: Cause::Preempted,
         }],
         Some(Wait::Unlisted { .. }) => vec![Wait::NoPolicy { subject: subject() }],

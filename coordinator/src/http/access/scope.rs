@@ -192,7 +192,7 @@ async fn step(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
         return Ok(None);
     };
     let look = move |core: &Core| {
-        let step = core.state().step(&id)?;
+        let step = &*core.state().find(&id)?;
         Some(OwnedScope {
             pool: view::pool_of(core, step).map(ToString::to_string),
             subject: Some(step.spec.subject.to_string()),

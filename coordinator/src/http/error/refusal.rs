@@ -23,6 +23,10 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::IdInUse { .. } => C::IdInUse,
         Refusal::DeadlinePassed { .. } => C::DeadlinePassed,
         Refusal::UnknownDependency { .. } => C::UnknownDependency,
+        Refusal::UnknownPart { .. } => C::UnknownStep,
+        Refusal::NotAnArray { .. } | Refusal::UnpairedPart { .. } => C::UnpairedPart,
+        Refusal::PartNotQueued { .. } => C::CannotSuspend,
+        Refusal::CannotMovePart { .. } => C::CannotMove,
         Refusal::DependencyCycle { .. } => C::DependencyCycle,
         Refusal::UnknownNode { .. } => C::UnknownNode,
         Refusal::UnknownGpu { .. } => C::UnknownGpu,
@@ -112,8 +116,17 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             let deadline = timestamp(*deadline).to_string();
             texts([("step", step.as_str()), ("deadline", &deadline)])
         }
-        Refusal::UnknownDependency { step, on } => {
+        Refusal::UnknownDependency { step, on }
+        | Refusal::NotAnArray { step, on }
+        | Refusal::UnpairedPart { step, on, .. } => {
             texts([("step", step.as_str()), ("after", on.as_str())])
+        }
+        Refusal::UnknownPart { array, index, .. } => vec![
+            ("array", text(array.as_str())),
+            ("index", Detail::Number(u64::from(*index))),
+        ],
+        Refusal::PartNotQueued { step, array } | Refusal::CannotMovePart { step, array } => {
+            texts([("step", step.as_str()), ("array", array.as_str())])
         }
         Refusal::DependencyCycle { steps } => named(steps.iter()),
         Refusal::NodeHoldsSteps { node, steps } => {

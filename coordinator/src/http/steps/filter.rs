@@ -1,8 +1,11 @@
 //! Selects steps, for lists and for calls on many steps.
 
+use std::borrow::Cow;
+
 use coordinator_core::{Core, Step};
 use jiff::Timestamp;
 use sluice_common::api::StepFilter;
+use sluice_common::array::part_id;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, UserName};
 use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
@@ -32,6 +35,8 @@ pub(super) struct StepSelector {
     labels: Option<Selector>,
     since: Option<Time>,
     until: Option<Time>,
+    array: Option<StepId>,
+    with_parts: bool,
 }
 
 impl StepSelector {
@@ -48,38 +53,43 @@ impl StepSelector {
             labels: params::read("labels", filter.labels.as_deref())?,
             since: moment("since", filter.since.as_deref())?,
             until: moment("until", filter.until.as_deref())?,
+            array: params::read("array", filter.array.as_deref())?,
+            with_parts: params::flag("parts", filter.parts.as_deref())?,
         })
     }
 
-    /// Lists the steps that may match and whose place is after `place`, in the order of submission.
+    /// Lists the steps that may match and whose order is after `place`, in the order of submission.
     pub(super) fn candidates<'a>(
         &self,
         core: &'a Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = &'a Step> + 'a> {
+    ) -> Box<dyn Iterator<Item = Cow<'a, Step>> + 'a> {
         let Some(ids) = &self.ids else {
-            return Box::new(core.state().steps_after(place));
+            return match &self.array {
+                Some(array) => Box::new(parts_of(core, array, place)),
+                None => Box::new(core.state().steps_after(place).map(Cow::Borrowed)),
+            };
         };
-        let named = ids.iter().filter_map(|id| core.state().step(id));
-        let mut named: Vec<&Step> = named.filter(|step| step.place > place).collect();
-        named.sort_by_key(|step| step.place);
+        let named = ids.iter().filter_map(|id| core.state().find(id));
+        let mut named: Vec<_> = named.filter(|step| step.order() > place).collect();
+        named.sort_by_key(|step| step.order());
         Box::new(named.into_iter())
     }
 
-    /// Lists the steps that may match and whose place is before `place`, the last submitted first.
+    /// Lists the steps that may match and whose order is before `place`, the last submitted first.
     pub(super) fn candidates_before<'a>(
         &self,
         core: &'a Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = &'a Step> + 'a> {
-        if self.ids.is_none() {
-            return Box::new(core.state().steps_before(place));
+    ) -> Box<dyn Iterator<Item = Cow<'a, Step>> + 'a> {
+        if self.ids.is_none() && self.array.is_none() {
+            return Box::new(core.state().steps_before(place).map(Cow::Borrowed));
         }
-        let named: Vec<&Step> = self.candidates(core, 0).collect();
+        let named: Vec<_> = self.candidates(core, 0).collect();
         let before = named
             .into_iter()
             .rev()
-            .filter(move |step| step.place < place);
+            .filter(move |step| step.order() < place);
         Box::new(before)
     }
 
@@ -91,7 +101,8 @@ impl StepSelector {
     /// Whether it matches all filters except `since`.
     pub(super) fn takes_ever(&self, core: &Core, step: &Step) -> bool {
         let spec = &step.spec;
-        (self.states.as_ref()).is_none_or(|states| states.contains(&step.state))
+        self.takes_part(step)
+            && (self.states.as_ref()).is_none_or(|states| states.contains(&step.state))
             && (self.until).is_none_or(|until| step.submitted_at <= until)
             && (self.subject.as_ref()).is_none_or(|subject| spec.subject == *subject)
             && (self.submitted_by.as_ref())
@@ -101,6 +112,21 @@ impl StepSelector {
             && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(step, key)))
             && (self.pool.as_ref()).is_none_or(|pool| view::pool_of(core, step) == Some(pool))
             && (self.node.as_ref()).is_none_or(|node| was_last_on(step, node))
+    }
+
+    /// Whether parts of arrays are meant, if the step is one.
+    fn takes_part(&self, step: &Step) -> bool {
+        let Some(part) = &step.part_of else {
+            return self.array.is_none();
+        };
+        if let Some(array) = &self.array {
+            return *array == part.array;
+        }
+        let by_name = |names: &StepNames| !names.select(part.array.as_str(), &step.spec.name);
+        self.with_parts
+            || self.ids.is_some()
+            || self.node.is_some()
+            || self.names.as_ref().is_some_and(by_name)
     }
 
     pub(super) fn has_since(&self) -> bool {
@@ -114,6 +140,21 @@ impl StepSelector {
             .zip(ended)
             .is_none_or(|(since, ended)| ended >= since)
     }
+}
+
+/// All parts of an array whose order is after `after`, also those that are no steps of their own.
+fn parts_of<'a>(
+    core: &'a Core,
+    array: &StepId,
+    after: u64,
+) -> impl Iterator<Item = Cow<'a, Step>> + use<'a> {
+    let step = core.state().step(array);
+    let spec = step.and_then(|step| Some((step, step.spec.array.as_ref()?)));
+    spec.into_iter().flat_map(move |(step, spec)| {
+        let from = u32::try_from(after.saturating_sub(step.order()));
+        let indexes = spec.indexes.iter_from(from.unwrap_or(u32::MAX));
+        indexes.filter_map(|index| core.state().find(&part_id(&step.id, index)))
+    })
 }
 
 fn was_last_on(step: &Step, node: &NodeName) -> bool {

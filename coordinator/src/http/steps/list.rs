@@ -39,6 +39,8 @@ pub(in super::super) struct ListParams {
     labels: Option<String>,
     since: Option<String>,
     until: Option<String>,
+    array: Option<String>,
+    parts: Option<String>,
 }
 
 impl ListParams {
@@ -55,6 +57,8 @@ impl ListParams {
             labels: self.labels,
             since: self.since,
             until: self.until,
+            array: self.array,
+            parts: self.parts,
         }
     }
 }
@@ -135,6 +139,7 @@ impl StepList {
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
                 for step in matcher.candidates(core, from) {
+                    let step = &*step;
                     if matcher.takes_ever(core, step) && who.lists(core, step) {
                         match matcher.is_recent(step) {
                             true => first.offer(core, step),
@@ -158,7 +163,7 @@ impl StepList {
             // A few at a time, because steps may be large.
             let some: Vec<_> = ids.by_ref().take(100).collect();
             let look = move |core: &Core| {
-                let view = |id| core.state().step(&id).map(|step| view::step(core, step));
+                let view = |id| core.state().find(&id).map(|step| view::step(core, &step));
                 let views = some.into_iter();
                 let views = views.filter_map(|(position, id)| Some((position, view(id)?)));
                 views.collect::<Vec<_>>()
@@ -215,7 +220,7 @@ impl ScanCount {
     /// Counts a step; whether the scan should end there.
     fn is_enough(&mut self, step: &Step) -> bool {
         self.seen += 1;
-        self.next = (self.seen == SCAN).then_some(step.place);
+        self.next = (self.seen == SCAN).then(|| step.order());
         self.next.is_some()
     }
 }
@@ -246,16 +251,17 @@ fn scan(
         false => matcher.candidates(core, after),
     };
     for step in candidates {
+        let step = &*step;
         if matcher.takes_ever(core, step) && who.lists(core, step) {
             if matcher.is_recent(step) {
                 bytes += text_bytes(step);
-                steps.push((step.place, view::step(core, step)));
+                steps.push((step.order(), view::step(core, step)));
             } else {
                 count.left_out += 1;
             }
         }
         if count.is_enough(step) || steps.len() == want || bytes > MAX_PAGE_BYTES {
-            count.next = Some(step.place);
+            count.next = Some(step.order());
             break;
         }
     }

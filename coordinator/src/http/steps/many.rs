@@ -117,7 +117,7 @@ impl StepsAction {
         id: StepId,
     ) -> Result<Result<Option<FoundStep>, Refusal>, EngineStopped> {
         let after = |core: &Core, result: Result<StepId, Refusal>| {
-            result.map(|id| core.state().step(&id).map(FoundStep::of))
+            result.map(|id| core.state().find(&id).map(|step| FoundStep::of(&step)))
         };
         match self {
             StepsAction::Cancel { grace } => api.engine().cancel(id, grace, after).await,
@@ -200,7 +200,9 @@ async fn act(
         Some(cursor) => ScanRange::read(cursor)?,
         None => ScanRange {
             after: 0,
-            last: api.engine().read(|core| core.state().seq()).await?,
+            last: (api.engine())
+                .read(|core| Step::last_order_of(core.state().seq()))
+                .await?,
         },
     };
     if !dry_run {
@@ -244,8 +246,9 @@ fn scan(
 ) -> (Vec<FoundStep>, Option<u64>) {
     let mut found = Vec::new();
     let candidates = matcher.candidates(core, range.after);
-    let candidates = candidates.take_while(|step| step.place <= range.last);
+    let candidates = candidates.take_while(|step| step.order() <= range.last);
     for (seen, step) in (1..).zip(candidates) {
+        let step = &*step;
         let may_change = || {
             let pool = view::pool_of(core, step).map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
@@ -256,7 +259,7 @@ fn scan(
             found.push(FoundStep::of(step));
         }
         if found.len() == CHUNK || seen == SCAN {
-            return (found, Some(step.place));
+            return (found, Some(step.order()));
         }
     }
     (found, None)

@@ -52,7 +52,7 @@ impl StepOrder {
         let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
         let began = step.latest().and_then(|attempt| attempt.began_at);
         let value = match self.key {
-            StepOrderKey::Submitted => Some(number(step.place)),
+            StepOrderKey::Submitted => Some(number(step.order())),
             StepOrderKey::Started => time(began),
             StepOrderKey::Ended => time(step.finished.map(|end| end.at)),
             StepOrderKey::Name => Some(text(&step.spec.name)),
@@ -69,7 +69,7 @@ impl StepOrder {
         StepPosition {
             descending: self.descending,
             value,
-            place: step.place,
+            place: step.order(),
         }
     }
 }

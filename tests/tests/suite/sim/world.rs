@@ -298,7 +298,11 @@ fn spec(number: u64) -> StepSpec {
     spec.preemptible = !(gpus == 1 && number % 12 == 3);
     let after = |before: u64, end| {
         let step = step_id(number.checked_sub(before)?);
-        Some(Dependency { step, end })
+        Some(Dependency {
+            step,
+            each: false,
+            end,
+        })
     };
     spec.after = match number % 6 {
         2 => after(2, ExpectedEnd::Ok).into_iter().collect(),

@@ -57,6 +57,8 @@ pub enum Mismatch {
     CannotPromise(StepId, StepState),
     #[error("step `{0}` does not wait for step `{1}`")]
     NotAwaited(StepId, StepId),
+    #[error("`{0}` is not a waiting part of `{1}`")]
+    NotAPart(StepId, StepId),
     #[error("step `{0}` waits for no time")]
     NotPostponed(StepId),
     #[error("step `{0}` is not nominated")]

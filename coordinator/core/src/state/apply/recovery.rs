@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_reasons::Cause;
@@ -43,6 +43,11 @@ impl State {
         need(self.stored.pools.contains_key(&warrant.pool), || {
             RecordRef::Pool(warrant.pool.clone()).into()
         })?;
+        if let Some((array, index)) = self.waiting_part(&id.step) {
+            let part = self.enter_part(&id.step, &array, index)?;
+            self.index.enqueue(&part);
+            self.stored.steps.insert(id.step.clone(), part);
+        }
         let mut step = self.take_out(at, id, warrant)?;
         let attempt = adopted(at, id, node, warrant, frozen);
         step.retries_spent = step.retries_spent.max(warrant.retries_spent);
@@ -62,6 +67,9 @@ impl State {
         }
         step.attempts.push(attempt);
         drop_oldest_attempt(&mut step);
+        if let Some(part) = step.part_of.clone() {
+            self.begin_array(&part);
+        }
         self.stored.steps.insert(id.step.clone(), step);
         for placement in &warrant.placements {
             // A drained node that was empty is not empty any more.
@@ -72,6 +80,13 @@ impl State {
             }
         }
         self.place_nodes(warrant.placements.iter().map(|placement| &placement.node))
+    }
+
+    /// The array and the index of a part that has not entered the queue.
+    fn waiting_part(&self, id: &StepId) -> Option<(StepId, u32)> {
+        let (step, index) = self.array_of(id)?;
+        let waits = step.array.as_ref()?.waiting.contains(index);
+        waits.then(|| (step.id.clone(), index))
     }
 
     /// Returns the step, removed from the queue.

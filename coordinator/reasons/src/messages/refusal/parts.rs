@@ -143,3 +143,13 @@ pub(super) fn way_to_move(step: &StepId, state: StepState) -> String {
         "`sluice requeue {step}` stops it and queues it again in its old place, and then it can be moved"
     )
 }
+
+/// The indexes of an array, or how many they are if they are many.
+pub(super) fn indexes_of(indexes: &IndexSet) -> String {
+    match (indexes.range_count(), indexes.first(), indexes.last()) {
+        (0..=5, _, _) | (_, None, _) | (_, _, None) => format!("the indexes {indexes}"),
+        (_, Some(first), Some(last)) => {
+            format!("{} indexes from {first} to {last}", indexes.len())
+        }
+    }
+}
