@@ -203,6 +203,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         cpu_mode: Default::default(),
         launch: sluice_common::template::launch::Launch::default(),
         warrant: Default::default(),
+        streams: Default::default(),
     }
 }
 
