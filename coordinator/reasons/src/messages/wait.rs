@@ -86,13 +86,9 @@ impl Wait {
                 free,
                 by_default,
             } => {
-                let message = format!(
-                    "it asks for {}, and pool `{pool}` has {} free",
-                    with_source(quantity(key, *asked), by_default.as_ref()),
-                    figure(key, *free)
-                );
-                let reason = in_pool(pool, message).with_key(key);
-                let reason = reason.with_amount("asked", key, *asked);
+                let asked = (*asked, by_default.as_ref());
+                let reason = in_pool(pool, pool_is_short(pool, key, asked, *free)).with_key(key);
+                let reason = reason.with_amount("asked", key, asked.0);
                 reason.with_amount("free", key, *free)
             }
             Wait::Domains { pool, closest } => {
@@ -111,6 +107,19 @@ impl Wait {
             }
         }
     }
+}
+
+fn pool_is_short(
+    pool: &PoolName,
+    key: &str,
+    (asked, by_default): (u64, Option<&PoolName>),
+    free: u64,
+) -> String {
+    format!(
+        "it asks for {}, and pool `{pool}` has {} free",
+        with_source(quantity(key, asked), by_default),
+        figure(key, free)
+    )
 }
 
 fn domains(pool: &PoolName, closest: &DomainShortage) -> String {

@@ -64,14 +64,14 @@ pub(crate) fn fits_share(
     })
 }
 
-/// What is unused of a subject's reserved share, counted once for all of its requests.
-struct UnusedShare<'a> {
+/// Unused part of a subject's reserved share, counted once for all of its requests.
+struct FreeShare<'a> {
     /// Resources that count in the share, in the order of names, with the unused amount.
     left: Vec<(&'a str, u64)>,
 }
 
-impl<'a> UnusedShare<'a> {
-    /// What is left for requests of an account without a firm nomination, the preemptible or the other ones.
+impl<'a> FreeShare<'a> {
+    /// The part that is left for requests of an account without a firm nomination, the preemptible or the other ones.
     fn of(scheduler: &Scheduler, pool: &'a Pool, account: &'a Account, preemptible: bool) -> Self {
         let used = scheduler.counted_use(pool, account, None, preemptible);
         let keys = pool.metered_keys().into_iter();
@@ -135,7 +135,7 @@ pub(crate) fn in_order<'a>(
         let used = pool.fair_use(subject, scheduler.clock);
         let heads = account.queue.heads_past(elsewhere);
         let heads = heads.filter_map(|step| scheduler.request(step));
-        let unused = |preemptible| UnusedShare::of(scheduler, pool, account, preemptible);
+        let unused = |preemptible| FreeShare::of(scheduler, pool, account, preemptible);
         let (preemptible, others) = (unused(true), unused(false));
         heads.map(move |request| {
             let in_share = match (&request.resumes, request.preemptible) {

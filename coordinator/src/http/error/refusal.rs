@@ -3,7 +3,7 @@
 use coordinator_core::{QueueFull, Refusal};
 use sluice_common::api::timestamp;
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::{PoolName, StepId};
+use sluice_common::id::{PlatformName, PoolName, StepId, ValidationName};
 use sluice_common::reason::Detail;
 use sluice_reasons::Cause;
 
@@ -93,13 +93,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             platform,
             nearest,
             ..
-        } => {
-            let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
-            detail.push(("pool", text(pool.as_str())));
-            let platform = platform.as_ref().map(|it| ("platform", text(it.as_str())));
-            detail.extend(platform);
-            detail
-        }
+        } => of_named_validation(validation, pool, platform.as_ref(), nearest),
         Refusal::UnknownPolicy { pool, subject } | Refusal::InvalidPolicy { pool, subject, .. } => {
             texts([("pool", pool.as_str()), ("subject", subject.as_str())])
         }
@@ -121,19 +115,15 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         | Refusal::UnpairedPart { step, on, .. } => {
             texts([("step", step.as_str()), ("after", on.as_str())])
         }
-        Refusal::UnknownPart { array, index, .. } => vec![
-            ("array", text(array.as_str())),
-            ("index", Detail::Number(u64::from(*index))),
-        ],
+        Refusal::UnknownPart { array, index, .. } => {
+            counted(("array", array.as_str()), ("index", *index as usize))
+        }
         Refusal::PartNotQueued { step, array } | Refusal::CannotMovePart { step, array } => {
             texts([("step", step.as_str()), ("array", array.as_str())])
         }
         Refusal::DependencyCycle { steps } => named(steps.iter()),
         Refusal::NodeHoldsSteps { node, steps } => {
-            vec![
-                ("node", text(node.as_str())),
-                ("steps", number(steps.len())),
-            ]
+            counted(("node", node.as_str()), ("steps", steps.len()))
         }
         Refusal::TooManyLabels { node, count, limit } => vec![
             ("node", text(node.as_str())),
@@ -150,10 +140,9 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::TooManyJoinTokens { .. } | Refusal::NotRecovering => Vec::new(),
         Refusal::Twice { first, .. } => vec![("first", number(*first))],
         Refusal::InUse { uses } => named(uses.iter().flat_map(|it| &it.steps)),
-        Refusal::PoolHasNodes { pool, nodes } => vec![
-            ("pool", text(pool.as_str())),
-            ("nodes", number(nodes.len())),
-        ],
+        Refusal::PoolHasNodes { pool, nodes } => {
+            counted(("pool", pool.as_str()), ("nodes", nodes.len()))
+        }
         Refusal::CannotMoveYet { step, node } => {
             texts([("step", step.as_str()), ("node", node.as_str())])
         }
@@ -169,11 +158,30 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
         Refusal::QueueFull(full) => of_queue(full),
         Refusal::MoveRejected { step, pool, reason } => of_move(step, pool, reason),
-        Refusal::CannotSuspend { step, hosts } => vec![
-            ("step", text(step.as_str())),
-            ("hosts", Detail::Number(u64::from(*hosts))),
-        ],
+        Refusal::CannotSuspend { step, hosts } => {
+            counted(("step", step.as_str()), ("hosts", *hosts as usize))
+        }
     }
+}
+
+fn of_named_validation(
+    validation: &ValidationName,
+    pool: &PoolName,
+    platform: Option<&PlatformName>,
+    nearest: &Option<String>,
+) -> Vec<(&'static str, Detail)> {
+    let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
+    detail.push(("pool", text(pool.as_str())));
+    detail.extend(platform.map(|it| ("platform", text(it.as_str()))));
+    detail
+}
+
+/// A name, and a number that belongs to it.
+fn counted(
+    (name, value): (&'static str, &str),
+    (counts, count): (&'static str, usize),
+) -> Vec<(&'static str, Detail)> {
+    vec![(name, text(value)), (counts, number(count))]
 }
 
 fn texts<const N: usize>(all: [(&'static str, &str); N]) -> Vec<(&'static str, Detail)> {
