@@ -202,6 +202,10 @@ def exec_beside(judge):
     judge.error(404, "unknown_step", "post", path, body=body, step="nobody")
     judge.error(409, "not_running", "post", path, body=body, step="short")
     judge.error(413, "body_too_large", "post", path, body={"command": ["x" * (2 << 20)]}, step="whole")
+    path = "/v1/steps/{step}/input"
+    judge.error(400, "invalid_parameter", "post", path, step="whole")
+    judge.error(404, "unknown_step", "post", path, step="nobody")
+    judge.error(409, "not_running", "post", path, step="short")
 
 
 def explain(judge, gpus):

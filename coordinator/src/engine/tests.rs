@@ -419,7 +419,11 @@ async fn answered(others: &[(&'static str, usize)]) -> Vec<Result<&'static str, 
     let (engine, _thread) = begin(dir.path(), settings());
     let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let (go, gone) = std::sync::mpsc::channel::<()>();
-    let held = engine.read(move |_| gone.recv());
+    let (begun, has_begun) = tokio::sync::oneshot::channel();
+    let held = engine.read(move |_| {
+        begun.send(()).unwrap();
+        gone.recv()
+    });
     let asks = others.iter().copied().flat_map(|(who, often)| {
         let (engine, order) = (&engine, &order);
         (0..often).map(move |_| async move {
@@ -432,7 +436,11 @@ async fn answered(others: &[(&'static str, usize)]) -> Vec<Result<&'static str, 
     });
     let asks = futures_util::future::join_all(asks);
     let release = async { go.send(()).unwrap() };
-    let (_, answers, ()) = tokio::join!(held, asks, release);
+    let ask = async {
+        has_begun.await.unwrap();
+        tokio::join!(asks, release)
+    };
+    let (_, (answers, ())) = tokio::join!(held, ask);
     let order = std::mem::take(&mut *order.lock().unwrap());
     let refused = answers.into_iter().filter_map(Result::err).map(Err);
     order.into_iter().map(Ok).chain(refused).collect()

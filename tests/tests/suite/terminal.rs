@@ -15,6 +15,8 @@ struct Tmux {
 
 /// The prompt of the shell in tmux.
 const PROMPT: &str = "here>";
+/// The prompt of shells on the terminals of steps.
+const THERE: &str = "there>";
 
 impl Tmux {
     fn start(dev: &Dev) -> Self {
@@ -102,7 +104,8 @@ impl Tmux {
         eventually("the shell's own prompt", || {
             let screen = self.screen();
             let last = screen.trim_end().lines().last()?;
-            last.trim_end().ends_with(PROMPT).then_some(())
+            let last = last.trim_end();
+            (last.ends_with(PROMPT) && !last.ends_with(THERE)).then_some(())
         });
         self.line("echo code $?, $(stty -a | grep -ow -e '-*icanon' -e '-*echo' -e '-*opost')");
         self.until(&format!("code {code}, opost icanon echo"));

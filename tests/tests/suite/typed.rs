@@ -122,12 +122,12 @@ fn a_script_runs_as_it_was_submitted_where_its_file_is_not() {
 fn a_script_for_what_is_not_here_is_refused_with_every_option() {
     let dev = Dev::start();
     let folder = tempfile::tempdir().unwrap();
-    let text = "#!/bin/bash\n#SBATCH --array=0-9\n#SBATCH --constraint=ib -n 8\ntrue\n";
+    let text = "#!/bin/bash\n#SBATCH --exclusive\n#SBATCH --constraint=ib -n 8\ntrue\n";
     let script = file(folder.path(), "site.sh", text);
     let ran = dev.sluice(&["submit", &script]);
     assert_eq!(ran.code, 1, "{ran:?}");
     for words in [
-        "line 2: --array: ",
+        "line 2: --exclusive: ",
         "line 3: --constraint: ",
         "--ntasks: 8 on 1 hosts",
     ] {

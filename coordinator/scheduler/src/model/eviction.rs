@@ -37,17 +37,25 @@ pub fn remember_eviction(evictions: &mut Vec<Time>, at: Time) {
 }
 
 impl Scheduler {
-    /// Records that a run is stopped by priority, and what that loses.
+    /// Records that a run is stopped by priority, and what that loses. It counts for all runs of its step: an earlier one
+    /// may have ended and still hold resources.
     pub fn evict(&mut self, attempt: &AttemptId, at: Time) {
-        let Some(run) = self.runs.get_mut(attempt) else {
-            return;
+        let first = AttemptId {
+            step: attempt.step.clone(),
+            number: 0,
         };
-        let before = run.times();
-        remember_eviction(&mut run.request.evictions, at);
-        if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.spend_budget(run, at);
-            pool.unindex_times(attempt, before);
-            pool.index_times(attempt, run.times());
+        let runs = self.runs.range_mut(first..);
+        for (id, run) in runs.take_while(|(id, _)| id.step == attempt.step) {
+            let before = run.times();
+            remember_eviction(&mut run.request.evictions, at);
+            let Some(pool) = self.pools.get_mut(&run.pool) else {
+                continue;
+            };
+            if id == attempt {
+                pool.spend_budget(run, at);
+            }
+            pool.unindex_times(id, before);
+            pool.index_times(id, run.times());
         }
     }
 }

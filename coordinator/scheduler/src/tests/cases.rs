@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 
 use super::harness::{PoolRules, SchedulerHarness, Submission};
 use super::judge::{GPU, JudgedAmounts, JudgedClass, MCPU, MEM, STEP_RUN};
@@ -787,4 +787,26 @@ fn a_run_that_is_enough_is_not_shielded_by_cheaper_ones() {
     let waiter = next("b", 1, 5);
     next("a", 1, 0);
     assert!(running(&harness).contains(&waiter), "{}", harness.history);
+}
+
+/// An attempt that has ended may hold resources while the next one of its step runs and is preempted by priority. A
+/// restart counts the eviction for both.
+#[test]
+fn an_eviction_counts_for_every_attempt_of_its_step() {
+    let mut harness = harness(&[], &[2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[], &[]);
+    let step = submit(&mut harness, &submission("a", &[(GPU, 1)], true));
+    let (first, run) = harness.scheduler.runs().next().expect("it runs");
+    let (first, run) = (first.clone(), run.clone());
+    let next = AttemptId {
+        step,
+        number: first.number + 1,
+    };
+    harness.scheduler.hold(&next, run);
+    let at = harness.now();
+    harness.scheduler.evict(&next, at);
+    for id in [first, next] {
+        let run = harness.scheduler.run(&id).expect("it holds resources");
+        assert_eq!(run.request.evictions, [at], "{id}");
+    }
 }
