@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Runs the same work with Sluice and with HyperQueue on this machine, one after the other, and prints a table of both.
+
+`python3 tests/rivals/beside_hyperqueue.py [STEPS]` needs the package `hyperqueue` of Python's registry and Sluice's programs in
+`$BIN` (`target/release`). Both are called from this process: Sluice by its HTTP API, HyperQueue by its library, which
+runs its server and its worker here and looks once a second whether all have ended. Sluice writes each decision to disk before it acts on it, and gives each step a
+control group and files for its output; HyperQueue writes nothing but the output, and that only where the table says so.
+"""
+
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+os.environ.setdefault("TQDM_DISABLE", "1")
+from hyperqueue import Job, LocalCluster  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("BIN", ROOT / "target/release"))
+ROUNDS = 30
+
+
+class Sluice:
+    """A cluster of `sluice dev`, and one connection to it."""
+
+    def __init__(self, folder):
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        command = [BIN / "sluice", "dev", "--data", folder / "data"]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        for line in self.process.stdout:
+            if line.startswith("ready "):
+                break
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        context = json.loads((folder / "data/context.json").read_text())
+        self.headers = {"Authorization": f"Bearer {context['token']}"}
+        self.connection = http.client.HTTPConnection(context["http"], timeout=600)
+
+    def call(self, method, path, body=None):
+        self.connection.request(method, path, body and json.dumps(body), self.headers)
+        answer = self.connection.getresponse()
+        read = answer.read()
+        if answer.status >= 300:
+            sys.exit(f"{method} {path}: {answer.status} {read.decode()}")
+        return json.loads(read) if read else None
+
+    def submit(self, command):
+        return [self.call("POST", "/v1/steps", {"subject": "dev", "command": command})["id"]]
+
+    def submit_all(self, count):
+        steps = [{"subject": "dev", "command": ["/bin/true"]} for _ in range(count)]
+        results = self.call("POST", "/v1/steps:batch", {"steps": steps})["results"]
+        return [result["id"] for result in results]
+
+    def wait(self, ids):
+        for step in ids:
+            self.call("GET", f"/v1/steps/{step}:wait?timeout=5m")
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class HyperQueue:
+    """A server and a worker in this process."""
+
+    def __init__(self, folder, keeps_output):
+        self.folder, self.keeps_output = folder, keeps_output
+        self.cluster = LocalCluster()
+        self.cluster.start_worker()
+        self.client = self.cluster.client()
+
+    def job(self, commands):
+        job = Job(default_workdir=str(self.folder))
+        for n, command in enumerate(commands):
+            output = {"stdout": None, "stderr": None}
+            if self.keeps_output:
+                output = {"stdout": str(self.folder / f"{n}.out"), "stderr": str(self.folder / f"{n}.err")}
+            job.program(command, **output)
+        return self.client.submit(job)
+
+    def submit(self, command):
+        return self.job([command])
+
+    def submit_all(self, count):
+        return self.job([["/bin/true"]] * count)
+
+    def wait(self, job):
+        self.client.wait_for_jobs([job])
+
+    def stop(self):
+        self.cluster.stop()
+
+
+def first_instruction(rival, folder):
+    """Median and largest time in milliseconds from the submit until the step runs."""
+    taken, ran = [], folder / "ran"
+    for _ in range(ROUNDS):
+        begun = time.time()
+        rival.submit(["/bin/sh", "-c", f"date +%s.%N >{ran}.new; mv {ran}.new {ran}"])
+        while not ran.exists():
+            time.sleep(0.001)
+        taken.append((float(ran.read_text()) - begun) * 1000)
+        ran.unlink()
+    return f"{statistics.median(taken):.1f} ms, at most {max(taken):.1f}"
+
+
+def throughput(rival, count):
+    """Seconds of the submit, and steps a second until all have ended."""
+    begun = time.monotonic()
+    submitted = rival.submit_all(count)
+    called = time.monotonic() - begun
+    rival.wait(submitted)
+    return f"{count / called:.0f}/s", f"{count / (time.monotonic() - begun):.0f}/s"
+
+
+def measure(make, count):
+    with tempfile.TemporaryDirectory() as folder:
+        rival = make(Path(folder))
+        try:
+            rival.wait(rival.submit(["/bin/true"]))
+            return [first_instruction(rival, Path(folder)), *throughput(rival, count)]
+        finally:
+            rival.stop()
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    columns = {
+        "Sluice": measure(Sluice, count),
+        "HyperQueue with output files": measure(lambda folder: HyperQueue(folder, True), count),
+        "HyperQueue without": measure(lambda folder: HyperQueue(folder, False), count),
+    }
+    rows = ["submit to first instruction", f"submit of {count} in one call", "the same until all have ended"]
+    print(f"{os.cpu_count()} cores")
+    print(" " * 30, *(f"{name:>30}" for name in columns))
+    for n, row in enumerate(rows):
+        print(f"{row:30}", *(f"{column[n]:>30}" for column in columns.values()))
+
+
+if __name__ == "__main__":
+    main()
