@@ -21,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_name;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 
-use caller::{CallerEvent, CallerInput};
+use caller::CallerInput;
 
 /// Signals that end a step, which is not the end of its input: the program decides what it still reads.
 const IGNORED: [Signal; 4] = [
@@ -48,10 +48,7 @@ fn owned(stream: &impl AsFd) -> io::Result<OwnedFd> {
 fn feed_from(socket: UnixListener, mut program: File) -> io::Result<()> {
     nonblocking(&program)?;
     let mut input = CallerInput::new(socket);
-    loop {
-        if input.has_ended() {
-            return input.say_ended();
-        }
+    while !input.has_ended() {
         let (caller, of_program) = {
             let mut fds = [
                 input.poll_entry(),
@@ -62,16 +59,15 @@ fn feed_from(socket: UnixListener, mut program: File) -> io::Result<()> {
                 .into()
         };
         if of_program.intersects(PollFlags::POLLERR | PollFlags::POLLHUP) {
-            return input.say_ended();
+            break;
         }
         if of_program.contains(PollFlags::POLLOUT) && !pass_on(&mut input, &mut program)? {
-            return input.say_ended();
+            break;
         }
-        match input.on_ready(caller) {
-            // A pipe has no size.
-            CallerEvent::Resized(_) | CallerEvent::Nothing => {}
-        }
+        let _a_pipe_has_no_size = input.on_ready(caller);
     }
+    input.say_ended();
+    Ok(())
 }
 
 /// Writes pending input; returns whether the program still reads.

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use nix::poll::{PollFd, PollFlags};
 use sluice_common::attempt_dir::INPUT_ENDED;
-use sluice_common::exec::{FrameDecoder, FrameError, FrameKind, MAX_FRAME_BYTES, WindowSize};
+use sluice_common::exec::{FrameDecoder, FrameKind, MAX_FRAME_BYTES, WindowSize};
 
 /// Input on its way to the program.
 pub(super) struct CallerInput {
@@ -25,15 +25,6 @@ pub(super) struct CallerInput {
 struct Caller {
     stream: UnixStream,
     frames: FrameDecoder,
-}
-
-/// A caller's request besides input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallerEvent {
-    /// There is none.
-    Nothing,
-    /// The size of the caller's terminal.
-    Resized(WindowSize),
 }
 
 impl CallerInput {
@@ -81,23 +72,23 @@ impl CallerInput {
         }
     }
 
-    /// Handles what has come.
-    pub(super) fn on_ready(&mut self, ready: PollFlags) -> CallerEvent {
+    /// Handles what has come; returns the new size of the caller's terminal, if it has one.
+    pub(super) fn on_ready(&mut self, ready: PollFlags) -> Option<WindowSize> {
         if ready.is_empty() {
-            return CallerEvent::Nothing;
+            return None;
         }
         if self.caller.is_none() {
             self.accept();
-            return CallerEvent::Nothing;
+            return None;
         }
         let may_read = self.pending.is_empty() && ready.contains(PollFlags::POLLIN);
-        let event = match may_read {
+        let size = match may_read {
             true => self.receive(),
             false => Err(io::ErrorKind::ConnectionAborted.into()),
         };
-        event.unwrap_or_else(|_| {
+        size.unwrap_or_else(|_| {
             self.caller = None;
-            CallerEvent::Nothing
+            None
         })
     }
 
@@ -112,9 +103,9 @@ impl CallerInput {
         }
     }
 
-    fn receive(&mut self) -> io::Result<CallerEvent> {
+    fn receive(&mut self) -> io::Result<Option<WindowSize>> {
         let Some(caller) = &mut self.caller else {
-            return Ok(CallerEvent::Nothing);
+            return Ok(None);
         };
         let mut bytes = vec![0; MAX_FRAME_BYTES];
         let count = caller.stream.read(&mut bytes)?;
@@ -122,18 +113,15 @@ impl CallerInput {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         caller.frames.push(&bytes[..count]);
-        let mut event = CallerEvent::Nothing;
-        while let Some((kind, payload)) = caller.frames.next_frame().map_err(of_frame)? {
+        let mut size = None;
+        while let Some((kind, payload)) = caller.frames.next_frame().map_err(io::Error::other)? {
             match kind {
                 FrameKind::Stdin if payload.is_empty() => self.ended = true,
                 FrameKind::Stdin if !self.ended => {
                     self.taken += payload.len() as u64;
                     self.pending.extend(payload);
                 }
-                FrameKind::Resize => {
-                    let size = WindowSize::from_bytes(&payload);
-                    event = size.map_or(event, CallerEvent::Resized);
-                }
+                FrameKind::Resize => size = WindowSize::from_bytes(&payload).or(size),
                 FrameKind::Stdin
                 | FrameKind::Stdout
                 | FrameKind::Stderr
@@ -145,13 +133,12 @@ impl CallerInput {
             }
         }
         self.say(self.taken)?;
-        Ok(event)
+        Ok(size)
     }
 
     /// Tells the caller, if one is there, that the program takes no more input.
-    pub(super) fn say_ended(&mut self) -> io::Result<()> {
+    pub(super) fn say_ended(&mut self) {
         let _nobody_may_be_there = self.say(INPUT_ENDED);
-        Ok(())
     }
 
     fn say(&mut self, number: u64) -> io::Result<()> {
@@ -160,8 +147,4 @@ impl CallerInput {
         };
         caller.stream.write_all(&number.to_be_bytes())
     }
-}
-
-fn of_frame(error: FrameError) -> io::Error {
-    io::Error::other(error)
 }

@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 use rustix::termios::{Winsize, tcsetwinsize};
 use sluice_common::exec::WindowSize;
 
-use super::caller::{CallerEvent, CallerInput};
+use super::caller::CallerInput;
 use super::{nonblocking, owned, wait_for};
 
 /// Bytes of output that are moved at a time: a pipe with room takes as many without blocking.
@@ -83,7 +83,7 @@ impl TerminalSession {
             }
             let [caller, terminal, output] = self.wait()?;
             self.forward_signals()?;
-            if let CallerEvent::Resized(size) = self.input.on_ready(caller) {
+            if let Some(size) = self.input.on_ready(caller) {
                 self.resize(size);
             }
             if terminal.contains(PollFlags::POLLOUT) {

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::pty::Winsize;
 use nix::sys::resource::rlim_t;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
@@ -29,7 +30,7 @@ use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
 use super::child::{self, STEP_FAILED, StepProgram};
-use super::streams::{InputSetup, InputSource, ProgramStart};
+use super::streams::{DEFAULT_SIZE, InputSetup, InputSource, ProgramStart};
 use super::{
     SpawnError, Spawner, StartReport, TRAVERSABLE, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
@@ -69,7 +70,11 @@ impl Spawner {
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
         let source = match wanted.terminal {
             Some(it) => {
-                let size = InputSource::size(Some((it.rows, it.columns)));
+                let size = Winsize {
+                    ws_row: it.rows,
+                    ws_col: it.columns,
+                    ..DEFAULT_SIZE
+                };
                 InputSource::Terminal(self.input_socket(&dir)?, size)
             }
             None => InputSource::Given,

@@ -55,17 +55,8 @@ pub(super) enum InputSource {
 }
 
 impl InputSource {
-    /// Size of a terminal, if known.
-    pub(super) fn size(size: Option<(u16, u16)>) -> Winsize {
-        size.map_or(DEFAULT_SIZE, |(ws_row, ws_col)| Winsize {
-            ws_row,
-            ws_col,
-            ..DEFAULT_SIZE
-        })
-    }
-
     /// The socket, which the child must keep open.
-    pub(super) fn socket(&self) -> Option<RawFd> {
+    fn socket(&self) -> Option<RawFd> {
         match self {
             Self::Given | Self::File(_) => None,
             Self::Stream(socket) | Self::Terminal(socket, _) => Some(socket.as_raw_fd()),
