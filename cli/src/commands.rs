@@ -34,6 +34,16 @@ pub(crate) mod wait;
 use std::path::PathBuf;
 
 use crate::client::outage_note;
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Checks that this process has a terminal for a program.
+fn check_terminal() -> Result<(), Failure> {
+    match terminal::is_there() {
+        true => Ok(()),
+        false => Err(Failure::Usage(terminal::NO_TERMINAL.to_owned())),
+    }
+}
 
 /// Returns the path of another Sluice program beside this one.
 fn sibling(program: &str) -> Option<PathBuf> {

@@ -273,13 +273,13 @@ impl Sink {
         Self::of(&io::stderr())
     }
 
-    /// Passes every byte to the terminal that a program uses.
-    pub(crate) fn raw_stdout() -> Result<Self, Failure> {
-        let sink = Self::stdout()?;
-        Ok(Self {
-            file: sink.file.try_clone().map_err(Failure::Output)?,
-            sanitized: None,
-        })
+    /// Stdout for a program; if it uses this process's terminal, every byte passes.
+    pub(crate) fn stdout_of(uses_terminal: bool) -> Result<Self, Failure> {
+        let mut sink = Self::stdout()?;
+        if uses_terminal {
+            sink.sanitized = None;
+        }
+        Ok(sink)
     }
 
     fn of(fd: &(impl AsFd + IsTerminal)) -> Result<Self, Failure> {

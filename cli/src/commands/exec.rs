@@ -27,10 +27,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
     let ExecConnection { mut stream, first } = client.for_step(&args.step, call)?;
     let lost = |error: io::Error| Failure::from(client.lost(&error));
     let to_program = ProgramInput(Arc::new(Mutex::new(stream.try_clone().map_err(lost)?)));
-    let mut stdout = match args.terminal {
-        true => Sink::raw_stdout()?,
-        false => Sink::stdout()?,
-    };
+    let mut stdout = Sink::stdout_of(args.terminal)?;
     match args.terminal {
         true => use_terminal(to_program).map_err(lost)?,
         false => drop(thread::spawn(move || feed(&to_program))),
@@ -68,9 +65,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
 
 /// The terminal that the program is to get.
 fn wanted_terminal() -> Result<TerminalRequest, Failure> {
-    if !terminal::is_there() {
-        return Err(Failure::Usage(terminal::NO_TERMINAL.to_owned()));
-    }
+    super::check_terminal()?;
     let size = terminal::size();
     Ok(TerminalRequest {
         rows: size.rows,

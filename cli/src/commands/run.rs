@@ -73,7 +73,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     }
     let is_terminal = request.terminal.unwrap_or(false);
     if is_terminal {
-        check_terminal()?;
+        super::check_terminal()?;
         let term = request.env.entry("TERM".to_owned());
         term.or_insert_with(terminal::term);
     } else if request.stdin.is_none() && input::is_given() {
@@ -103,13 +103,6 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     run.drive()
 }
 
-fn check_terminal() -> Result<(), Failure> {
-    match terminal::is_there() {
-        true => Ok(()),
-        false => Err(Failure::Usage(terminal::NO_TERMINAL.to_owned())),
-    }
-}
-
 /// Returns the only step of a file.
 fn only(requests: Vec<StepRequest>) -> Result<StepRequest, Failure> {
     let steps = requests.len();
@@ -128,7 +121,7 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
     let step = client.keep_trying(RetryLimit::READ, outage_note(out), call)?;
     let id = safe(&step.id);
     if args.terminal {
-        check_terminal()?;
+        super::check_terminal()?;
         if !step.terminal {
             return Err(Failure::Failed(format!(
                 "{id} has no terminal: `sluice exec -it {id} -- bash` opens one beside it, `sluice attach {id}` shows its output"
@@ -160,10 +153,9 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
         true => 0,
         false => args.tail,
     };
-    let is_terminal = args.terminal;
     let mut run = RunLoop::new(client, out, Ownership::Guest { tail }, step, send, events);
     run.spawn_watcher();
-    if is_terminal {
+    if args.terminal {
         run.feed(true)?;
     }
     run.drive()

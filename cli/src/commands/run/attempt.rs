@@ -72,12 +72,8 @@ impl FollowedAttempt {
             moved_millis: AtomicU64::new(0),
             stop: AtomicBool::new(false),
         });
-        let stdout = match is_terminal {
-            true => Sink::raw_stdout()?,
-            false => Sink::stdout()?,
-        };
         for (stream, sink) in [
-            (LogStream::Stdout, stdout),
+            (LogStream::Stdout, Sink::stdout_of(is_terminal)?),
             (LogStream::Stderr, Sink::stderr()?),
         ] {
             let source = OutputSource {

@@ -281,12 +281,7 @@ impl InputSender {
                     self.session(connection)?
                 }
                 // Until the next view says otherwise the attempt may run.
-                Err(error) if error.is_passing() || error.status() == Some(409) => {
-                    if is_refusal(&error) {
-                        return Err(InputStop::Refused(error));
-                    }
-                    SessionEnd::Lost
-                }
+                Err(error) if may_run(&error) => SessionEnd::Lost,
                 Err(error) => return Err(InputStop::Refused(error)),
             };
             match end {
@@ -363,9 +358,10 @@ impl InputSender {
     }
 }
 
-/// Whether a host refuses the input for good.
-fn is_refusal(error: &ApiError) -> bool {
-    matches!(error, ApiError::Refused { error, .. } if error.code == ErrorCode::InputRefused.as_str())
+/// Whether a call failed that may succeed later: the input was not refused for good.
+fn may_run(error: &ApiError) -> bool {
+    let is_refusal = matches!(error, ApiError::Refused { error, .. } if error.code == ErrorCode::InputRefused.as_str());
+    !is_refusal && (error.is_passing() || error.status() == Some(409))
 }
 
 /// Hears what the host has taken, to the end of the connection.
