@@ -3,8 +3,10 @@
 
 mod index_set;
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use core::fmt;
 use core::num::NonZeroU32;
 use core::str::FromStr;
@@ -37,8 +39,8 @@ const MAX_TEXT_BYTES: usize = MAX_ARRAY_PARTS as usize * "999999,".len();
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct ArraySpec {
-    /// The indexes of the parts.
-    pub indexes: IndexSet,
+    /// The indexes of the parts, which may be many; clones share them.
+    pub indexes: Arc<IndexSet>,
     /// Most parts that are in the queue or run at the same time; `None` is unlimited.
     pub at_once: Option<NonZeroU32>,
 }
@@ -134,7 +136,7 @@ impl FromStr for ArraySpec {
         });
         Ok(Self {
             at_once: at_once.transpose()?,
-            indexes: indexes.parse()?,
+            indexes: Arc::new(indexes.parse()?),
         })
     }
 }
@@ -178,6 +180,20 @@ pub fn split_part_id(id: &StepId) -> Option<(StepId, u32)> {
     Some((array, index))
 }
 
+/// The entries of a map that are of parts of an array, with their indexes.
+pub fn parts_in<'m, T>(
+    map: &'m BTreeMap<StepId, T>,
+    array: &StepId,
+) -> impl Iterator<Item = (&'m StepId, u32, &'m T)> + use<'m, T> {
+    let (array, start) = (array.clone(), array.clone());
+    map.range(part_id(&array, 0)..)
+        .take_while(move |(id, _)| id.as_str().starts_with(start.as_str()))
+        .filter_map(move |(id, of_part)| {
+            let (of, index) = split_part_id(id)?;
+            (of == array).then_some((id, index, of_part))
+        })
+}
+
 /// Number of parts of an array in each phase of their lives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -202,6 +218,14 @@ impl PartCounts {
     /// Number of parts that have ended.
     pub fn ended(&self) -> u64 {
         self.succeeded + self.failed + self.cancelled
+    }
+
+    /// Words for the parts that have not ended; `None` if all have.
+    pub fn open(&self) -> Option<String> {
+        let (running, queued, waiting) = (self.running, self.queued, self.waiting);
+        (self.ended() < self.total).then(|| {
+            format!("{running} run, {queued} are queued, {waiting} wait to enter the queue")
+        })
     }
 }
 
@@ -277,6 +301,16 @@ mod tests {
             "`%0` lets no part start: write `%1` or more, or leave it out"
         );
         assert!(error("0-9%many").starts_with("`%many` is not a number of parts"));
+    }
+
+    #[test]
+    fn only_parts_of_an_array_are_found_by_it() {
+        let ids = ["a", "a.0", "a.10", "a.9", "a.b.1", "a.x", "a0.1", "b.1"];
+        let ids = ids.map(|id| (StepId::new(id).expect("an id"), ()));
+        let map = BTreeMap::from(ids);
+        let array = StepId::new("a").expect("an id");
+        let found: Vec<u32> = parts_in(&map, &array).map(|(_, index, ())| index).collect();
+        assert_eq!(found, [0, 10, 9]);
     }
 
     #[test]

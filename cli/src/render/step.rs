@@ -264,14 +264,8 @@ fn treatment(text: &mut Sections, step: &StepView) {
 /// Renders the indexes of an array and how many parts are in which phase.
 fn array(array: &ArrayView) -> String {
     let ArrayView { indexes, parts, .. } = array;
-    let mut text = format!("{indexes}: {parts}");
-    if parts.ended() < parts.total {
-        let (running, queued, waiting) = (parts.running, parts.queued, parts.waiting);
-        text.push_str(&format!(
-            "; {running} run, {queued} are queued, {waiting} wait to enter the queue"
-        ));
-    }
-    text
+    let open = parts.open().map(|open| format!("; {open}"));
+    format!("{indexes}: {parts}{}", open.unwrap_or_default())
 }
 
 fn failed_parts(step: &StepView) -> Option<String> {

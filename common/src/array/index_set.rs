@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use core::fmt;
+use core::ops::Bound::{Excluded, Included, Unbounded};
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
@@ -62,11 +63,17 @@ impl IndexSet {
     /// The indexes from `from` on, the lowest first.
     pub fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
         let here = self.range_of(from).map(|(_, last)| from..=last);
-        let later = self.ranges.range(from..);
-        let later = later.filter(move |(first, _)| **first > from || here.is_none());
+        let later = self.ranges.range((Excluded(from), Unbounded));
         let later = later.map(|(first, last)| *first..=*last);
-        let here = self.range_of(from).map(|(_, last)| from..=last);
         here.into_iter().chain(later).flatten()
+    }
+
+    /// Number of indexes below `index`.
+    pub fn count_below(&self, index: u32) -> u32 {
+        let below = self.ranges.range(..index);
+        below
+            .map(|(first, last)| (*last).min(index - 1) - first + 1)
+            .sum()
     }
 
     /// Adds an index; `false` if it has it already.
@@ -80,17 +87,10 @@ impl IndexSet {
 
     /// Removes an index; `false` if it does not have it.
     pub fn remove(&mut self, index: u32) -> bool {
-        let Some((first, last)) = self.range_of(index) else {
+        if !self.contains(index) {
             return false;
-        };
-        self.ranges.remove(&first);
-        if first < index {
-            self.ranges.insert(first, index - 1);
         }
-        if index < last {
-            self.ranges.insert(index + 1, last);
-        }
-        self.len -= 1;
+        self.cut(index, index);
         true
     }
 
@@ -149,8 +149,7 @@ impl IndexSet {
         few.ranges.iter().flat_map(move |(first, last)| {
             let (first, last) = (*first, *last);
             let before = many.range_of(first).map(|(_, end)| (first, end.min(last)));
-            let later = many.ranges.range(first..=last);
-            let later = later.filter(move |(begin, _)| **begin > first || before.is_none());
+            let later = many.ranges.range((Excluded(first), Included(last)));
             let later = later.map(move |(begin, end)| (*begin, (*end).min(last)));
             before.into_iter().chain(later)
         })
@@ -251,6 +250,14 @@ fn index(number: u64) -> Result<u32, ArrayError> {
     index
         .filter(|index| *index <= MAX_ARRAY_INDEX)
         .ok_or(ArrayError::TooHigh(number))
+}
+
+impl From<u32> for IndexSet {
+    fn from(index: u32) -> Self {
+        let mut set = Self::default();
+        set.insert(index);
+        set
+    }
 }
 
 impl FromStr for IndexSet {
@@ -362,6 +369,7 @@ mod tests {
             prop_assert_eq!(first.contains(at), a.contains(&at));
             let from: Vec<u32> = first.iter_from(at).collect();
             prop_assert_eq!(from, a.range(at..).copied().collect::<Vec<_>>());
+            prop_assert_eq!(first.count_below(at) as usize, a.range(..at).count());
             let mut union = first.clone();
             union.add_all(&second.minus(&first));
             agrees(&union, &a.union(&b).copied().collect());

@@ -26,12 +26,6 @@ pub(crate) fn end_unmet_parts(ctx: &mut Context, id: &StepId) {
 
 /// Ends parts whose counterparts have not ended as required.
 pub(crate) fn end_unmet(ctx: &mut Context, id: &StepId, dependency: Dependency, parts: IndexSet) {
-    let (state, reason) = unmet_end(ctx, dependency, &parts);
-    end_parts(ctx, id, parts, state, reason);
-}
-
-/// The end of parts whose counterparts have not ended as required.
-fn unmet_end(ctx: &Context, dependency: Dependency, parts: &IndexSet) -> (StepState, Cause) {
     let on = ctx.state().step(&dependency.step);
     let array = on.and_then(|on| on.array.as_ref());
     let first = parts.first().unwrap_or_default();
@@ -41,7 +35,7 @@ fn unmet_end(ctx: &Context, dependency: Dependency, parts: &IndexSet) -> (StepSt
         chain: Vec::from([dependency.step.clone()]),
         dependency,
     };
-    (StepState::Cancelled, reason)
+    end_parts(ctx, id, parts, StepState::Cancelled, reason);
 }
 
 /// Ends all parts that have not entered the queue.
@@ -85,20 +79,12 @@ pub(crate) fn end_queued_array(ctx: &mut Context, id: &StepId, reason: &Cause) {
 
 /// Cancels a part that has not entered the queue; `false` if there is no such part.
 pub(crate) fn cancel_part(ctx: &mut Context, id: &StepId) -> bool {
-    let Some((array, index)) = waiting_part(ctx, id) else {
+    let Some((array, index)) = ctx.state().waiting_part(id) else {
         return false;
     };
-    let mut parts = IndexSet::default();
-    parts.insert(index);
-    end_parts(ctx, &array, parts, StepState::Cancelled, Cause::Cancelled);
+    let (cancelled, reason) = (StepState::Cancelled, Cause::Cancelled);
+    end_parts(ctx, &array, index.into(), cancelled, reason);
     true
-}
-
-/// The array and the index of a part that has not entered the queue.
-fn waiting_part(ctx: &Context, id: &StepId) -> Option<(StepId, u32)> {
-    let (step, index) = ctx.state().array_of(id)?;
-    let waits = step.array.as_ref()?.waiting.contains(index);
-    waits.then(|| (step.id.clone(), index))
 }
 
 /// The parts of an array that have entered the queue and not ended.
@@ -116,7 +102,7 @@ pub(crate) fn unknown_step(ctx: &Context, id: &StepId) -> Refusal {
         Some((step, index, spec)) if !spec.indexes.contains(index) => Refusal::UnknownPart {
             array: step.id.clone(),
             index,
-            indexes: spec.indexes.clone(),
+            indexes: IndexSet::clone(&spec.indexes),
         },
         Some(_) | None => Refusal::UnknownStep { step: id.clone() },
     }
@@ -142,13 +128,9 @@ pub(crate) fn wait_of_part(ctx: &Context, part: &Step) -> Option<Wait> {
     if !array.waiting.contains(place.index) {
         return None;
     }
-    let ahead = array
-        .waiting
-        .iter()
-        .take_while(|index| *index < place.index);
     Some(Wait::Array {
         array: place.array.clone(),
-        ahead: ahead.count() as u64,
+        ahead: u64::from(array.waiting.count_below(place.index)),
         at_once: step
             .spec
             .array

@@ -267,7 +267,7 @@ fn parts_agree_with_array(state: &State, step: &Step) -> CheckResult {
         need(name, all.and(parts).is_empty(), || format!("{step:?}"))?;
         all.add_all(parts);
     }
-    need(name, all == spec.indexes, || format!("{step:?}"))?;
+    need(name, all == *spec.indexes, || format!("{step:?}"))?;
     let is_step = |index| {
         let part = state.step(&part_id(&step.id, index));
         part.is_some_and(|part| part.part_of.is_some() && !part.state.is_terminal())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_core::{LogEntry, Record};
+use sluice_common::array::parts_in;
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
@@ -41,11 +42,9 @@ impl StepWatchers {
                 changes.send_replace(stamped.seq);
             }
             if matches!(stamped.record, Record::PartsEnded(_)) {
-                let its = watched.range(step.clone()..);
-                let its = its.take_while(|(id, _)| id.as_str().starts_with(step.as_str()));
-                its.for_each(|(_, changes)| {
+                for (.., changes) in parts_in(&watched, step) {
                     changes.send_replace(stamped.seq);
-                });
+                }
             }
         }
     }

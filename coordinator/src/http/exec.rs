@@ -1,6 +1,6 @@
-//! Runs programs beside steps, and sends steps their input: the call becomes a connection to the agent on the step's host, and frames pass through
-//! unread. The end of either side ends both: if the caller goes, the agent kills the program. A caller who loses the
-//! right is cut off with a last frame that says why.
+//! Runs programs beside steps, and sends steps their input: the call becomes a connection to the agent on the step's
+//! host, and frames pass through unread. The end of either side ends both: if the caller goes, the agent kills the
+//! program. A caller who loses the right is cut off with a last frame that says why.
 //!
 //! Refusals are sent before the connection is made, as ordinary errors.
 
@@ -16,7 +16,6 @@ use coordinator_core::{Core, Refusal};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-
 use sluice_common::attempt_dir::INPUT_ENDED;
 use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameBoundaries, FrameKind, encode_frame};
 use sluice_common::id::{AttemptId, NodeName, StepId, UserName};

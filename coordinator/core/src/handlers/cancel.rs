@@ -16,7 +16,7 @@ use crate::record;
 use crate::record::Record;
 
 pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Option<Span>) {
-    let answer = match ctx.state().find(&id).map(|step| step.state) {
+    let answer = match ctx.state().state_of(&id) {
         None => Err(unknown_step(ctx, &id)),
         Some(state) => {
             cancel(ctx, &id, state, grace);

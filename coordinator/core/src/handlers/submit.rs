@@ -4,7 +4,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::array::split_part_id;
+use sluice_common::array::parts_in;
 use sluice_common::id::StepId;
 use sluice_common::step::StepSpec;
 use sluice_reasons::Cause;
@@ -100,21 +100,16 @@ fn refuse_id_of_part(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<(), 
         step: step.clone(),
         differs: String::from("array"),
     };
-    if let Some(taken) = ctx.state().find(id) {
-        return Err(in_use(&taken.id));
+    if ctx.state().state_of(id).is_some() {
+        return Err(in_use(id));
     }
-    let indexes = spec.array.as_ref().map(|array| &array.indexes);
-    let same_start = ctx.state().steps().range(id.clone()..);
-    let mut same_start =
-        same_start.take_while(|(other, _)| other.as_str().starts_with(id.as_str()));
-    let is_part = |other: &StepId| {
-        let part = split_part_id(other).filter(|(array, _)| array == id);
-        part.zip(indexes)
-            .is_some_and(|((_, index), indexes)| indexes.contains(index))
+    let Some(array) = &spec.array else {
+        return Ok(());
     };
-    match same_start.find(|(other, _)| is_part(other)) {
-        Some((taken, _)) if indexes.is_some() => Err(in_use(taken)),
-        Some(_) | None => Ok(()),
+    let mut parts = parts_in(ctx.state().steps(), id);
+    match parts.find(|(_, index, _)| array.indexes.contains(*index)) {
+        Some((taken, ..)) => Err(in_use(taken)),
+        None => Ok(()),
     }
 }
 

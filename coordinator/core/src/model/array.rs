@@ -8,7 +8,6 @@
 //! All parts ask for the same and stand at the same place of the queue, so it is enough that the next few are in it.
 
 use alloc::borrow::Cow;
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +16,7 @@ use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_common::time::{Span, Time};
+use sluice_common::time::Time;
 use sluice_reasons::Cause;
 
 use crate::model::step::{Finished, Step};
@@ -57,7 +56,7 @@ impl Array {
     /// Makes the progress of an array that was just submitted.
     pub(crate) fn new(spec: &ArraySpec) -> Self {
         Self {
-            waiting: spec.indexes.clone(),
+            waiting: IndexSet::clone(&spec.indexes),
             ..Self::default()
         }
     }
@@ -177,35 +176,23 @@ impl Step {
             each: false,
             end: it.end,
         });
+        let spec = StepSpec {
+            array: None,
+            after: after.collect(),
+            ..spec
+        };
+        let id = part_id(&self.id, index);
+        let queued = (StepState::Queued, Cause::Submitted);
         Step {
-            id: part_id(&self.id, index),
-            spec: StepSpec {
-                array: None,
-                after: after.collect(),
-                ..spec
-            },
-            place: self.place,
-            submitted_at: self.submitted_at,
-            state: StepState::Queued,
-            reason: Cause::Submitted,
-            attempts: Vec::new(),
-            retries_spent: 0,
-            evictions: Vec::new(),
-            finished: None,
-            unmet: BTreeSet::new(),
-            not_before: None,
-            held: false,
-            queued_again_at: None,
-            not_waited: Span::ZERO,
             excluded_pools: self.excluded_pools.clone(),
             route: self.route.clone(),
             moved_at: self.moved_at,
             provenance: self.provenance.clone(),
-            array: None,
             part_of: Some(ArrayPart {
                 array: self.id.clone(),
                 index,
             }),
+            ..Step::new(id, spec, self.place, self.submitted_at, queued)
         }
     }
 

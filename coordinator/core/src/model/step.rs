@@ -232,6 +232,39 @@ impl Step {
         self.latest().filter(|attempt| !attempt.has_ended())
     }
 
+    /// Makes a step as it is when it is accepted or rejected, without anything that its queue or its hosts add.
+    pub(crate) fn new(
+        id: StepId,
+        spec: StepSpec,
+        place: u64,
+        submitted_at: Time,
+        (state, reason): (StepState, Cause),
+    ) -> Self {
+        Self {
+            id,
+            place,
+            submitted_at,
+            state,
+            reason,
+            attempts: Vec::new(),
+            retries_spent: 0,
+            evictions: Vec::new(),
+            finished: None,
+            unmet: BTreeSet::new(),
+            not_before: None,
+            held: false,
+            queued_again_at: None,
+            not_waited: Span::ZERO,
+            excluded_pools: BTreeSet::new(),
+            route: Route::default(),
+            moved_at: None,
+            provenance: Provenance::default(),
+            array: spec.array.as_ref().map(Array::new),
+            part_of: None,
+            spec,
+        }
+    }
+
     /// Whether the scheduler considers it: it is queued and no array, no caller holds it, and it waits for no other step
     /// and for no time.
     pub fn is_schedulable(&self) -> bool {

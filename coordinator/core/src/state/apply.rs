@@ -16,7 +16,6 @@ mod step_move;
 mod suspend;
 
 use alloc::collections::BTreeSet;
-use alloc::vec::Vec;
 
 pub use mismatch::Mismatch;
 use mismatch::RecordRef;
@@ -31,11 +30,8 @@ use sluice_reasons::Cause;
 use sluice_scheduler::remember_eviction;
 
 use crate::model::access::AccessChange;
-use crate::model::array::Array;
-use crate::model::cluster::Route;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
-use crate::model::template::Provenance;
 use crate::record;
 use crate::record::{
     Allocated, Ended, LogEntry, Record, Started, StepEnded, StepQueued, StepRejected, Stopping,
@@ -229,29 +225,8 @@ impl State {
         need(!self.stored.steps.contains_key(id), || {
             Mismatch::There(RecordRef::Step(id.clone()))
         })?;
-        Ok(Step {
-            id: id.clone(),
-            spec: spec.clone(),
-            place: self.stored.seq,
-            submitted_at: at,
-            state,
-            reason,
-            attempts: Vec::new(),
-            retries_spent: 0,
-            evictions: Vec::new(),
-            finished: None,
-            unmet: BTreeSet::new(),
-            not_before: None,
-            held: false,
-            array: spec.array.as_ref().map(Array::new),
-            part_of: None,
-            excluded_pools: BTreeSet::new(),
-            route: Route::default(),
-            provenance: Provenance::default(),
-            moved_at: None,
-            queued_again_at: None,
-            not_waited: Span::ZERO,
-        })
+        let (id, place, spec) = (id.clone(), self.stored.seq, spec.clone());
+        Ok(Step::new(id, spec, place, at, (state, reason)))
     }
 
     fn on_allocated(&mut self, at: Time, it: &Allocated) -> ApplyResult {

@@ -129,6 +129,13 @@ impl State {
         Some((array, index))
     }
 
+    /// The array and the index of a part that has not entered the queue.
+    pub(crate) fn waiting_part(&self, id: &StepId) -> Option<(StepId, u32)> {
+        let (step, index) = self.array_of(id)?;
+        let waits = step.array.as_ref()?.waiting.contains(index);
+        waits.then(|| (step.id.clone(), index))
+    }
+
     /// The state of the step with this id, as [`State::find`] has it.
     pub(crate) fn state_of(&self, id: &StepId) -> Option<StepState> {
         if let Some(step) = self.step(id) {

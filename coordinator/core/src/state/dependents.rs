@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use sluice_common::array::{IndexSet, split_part_id};
+use sluice_common::array::{IndexSet, parts_in, split_part_id};
 use sluice_common::id::StepId;
 
 use crate::model::step::Step;
@@ -53,15 +53,9 @@ impl Dependents {
 
     /// Notes the ends of parts of an array that are no steps of their own, if others wait for them.
     pub(super) fn note_part_ends(&mut self, array: &StepId, parts: &IndexSet) {
-        let awaited = self.waiting.range(array.clone()..);
-        let awaited = awaited.take_while(|(id, _)| id.as_str().starts_with(array.as_str()));
-        let is_one = |id: &StepId| {
-            let part = split_part_id(id);
-            part.is_some_and(|(of, index)| of == *array && parts.contains(index))
-        };
-        let ended = awaited.map(|(id, _)| id).filter(|id| is_one(id));
-        let ended: BTreeSet<StepId> = ended.cloned().collect();
-        self.ended.extend(ended);
+        let awaited = parts_in(&self.waiting, array);
+        let ended = awaited.filter(|(_, index, _)| parts.contains(*index));
+        self.ended.extend(ended.map(|(id, ..)| id.clone()));
     }
 
     /// The steps that wait for a step.

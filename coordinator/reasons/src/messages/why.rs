@@ -136,13 +136,8 @@ fn waited_too_long(queue_timeout: Span) -> String {
 }
 
 fn parts(code: ReasonCode, counts: &PartCounts) -> Reason {
-    let open = match counts.ended() < counts.total {
-        true => format!(
-            ": {} run, {} are queued, {} wait to enter the queue",
-            counts.running, counts.queued, counts.waiting
-        ),
-        false => String::new(),
-    };
+    let open = counts.open().map(|open| format!(": {open}"));
+    let open = open.unwrap_or_default();
     Reason::new(code, format!("{counts}{open}"))
         .with("total", counts.total)
         .with("ended", counts.ended())

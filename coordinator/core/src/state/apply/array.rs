@@ -2,14 +2,14 @@
 
 use core::mem::take;
 
-use sluice_common::array::{IndexSet, part_id};
+use sluice_common::array::part_id;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_reasons::Cause;
 
 use super::{ApplyResult, Mismatch, RecordRef, State, need, step_mut};
-use crate::model::array::{Array, ArrayPart};
+use crate::model::array::ArrayPart;
 use crate::model::step::Step;
 use crate::record::{PartQueued, PartsEnded};
 
@@ -39,18 +39,11 @@ impl State {
             Mismatch::There(RecordRef::Step(id.clone()))
         })?;
         let step = step_mut(&mut self.stored.steps, array)?;
-        let waits = |progress: &mut Array| progress.waiting.remove(index);
         let entered = step.array.as_mut().filter(|_| !step.state.is_terminal());
-        let entered = entered.is_some_and(|progress| {
-            let waited = waits(progress);
-            waited && progress.open.insert(index)
-        });
+        let entered = entered
+            .is_some_and(|progress| progress.waiting.remove(index) && progress.open.insert(index));
         need(entered, || Mismatch::NotAPart(id.clone(), array.clone()))?;
-        // The indexes may be many, and no part has them.
-        let indexes = take(&mut step.spec.array);
-        let spec = step.spec.clone();
-        step.spec.array = indexes;
-        let part = step.new_part(index, spec);
+        let part = step.new_part(index, step.spec.clone());
         self.index.note_submitted(&part);
         Ok(part)
     }
@@ -66,7 +59,7 @@ impl State {
         need(ended.is_some() && it.state.is_terminal(), || {
             Mismatch::NotAPart(it.step.clone(), it.step.clone())
         })?;
-        self.note_ends_of(&it.step, &it.parts);
+        self.index.dependents.note_part_ends(&it.step, &it.parts);
         Ok(())
     }
 
@@ -87,7 +80,7 @@ impl State {
         let rest = take(&mut array.waiting);
         if !rest.is_empty() {
             array.note_ends(&rest, state, reason, at);
-            self.note_ends_of(id, &rest);
+            self.index.dependents.note_part_ends(id, &rest);
         }
         Ok(())
     }
@@ -104,9 +97,7 @@ impl State {
         if let Some(array) = array.and_then(|step| step.array.as_mut())
             && array.open.remove(part.index)
         {
-            let mut one = IndexSet::default();
-            one.insert(part.index);
-            array.note_ends(&one, state, reason, at);
+            array.note_ends(&part.index.into(), state, reason, at);
         }
     }
 
@@ -118,9 +109,5 @@ impl State {
             self.index
                 .count(Some(StepState::Queued), Some(StepState::Running));
         }
-    }
-
-    fn note_ends_of(&mut self, array: &StepId, parts: &IndexSet) {
-        self.index.dependents.note_part_ends(array, parts);
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_reasons::Cause;
@@ -80,13 +80,6 @@ impl State {
             }
         }
         self.place_nodes(warrant.placements.iter().map(|placement| &placement.node))
-    }
-
-    /// The array and the index of a part that has not entered the queue.
-    fn waiting_part(&self, id: &StepId) -> Option<(StepId, u32)> {
-        let (step, index) = self.array_of(id)?;
-        let waits = step.array.as_ref()?.waiting.contains(index);
-        waits.then(|| (step.id.clone(), index))
     }
 
     /// Returns the step, removed from the queue.
