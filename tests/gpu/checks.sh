@@ -37,6 +37,20 @@ until_true() {
     done
 }
 
+# Starts a step that computes, with these flags and these arguments of the program, and waits until it does.
+begin() {
+    show "sluice submit --id $1 --gpus 1$2 -- $compute $3; sluice wait $1 --for running"
+    until_true "sluice logs $1 | grep -q round" 60
+}
+
+end() { show "sluice cancel $1; sluice wait $1"; }
+
+# Reserves the GPU for the subject `prod`.
+reserve() {
+    printf 'kind: policy\npool: default\nsubject: prod\npriority: 10\nreserved: {gpu: 1}\n' >"$work/prod.yaml"
+    show "sluice apply -f $work/prod.yaml"
+}
+
 machine() {
     check machine
     show 'uname -a; id -u; cat /proc/1/comm; cat /etc/os-release | head -2; python3 --version'
@@ -76,12 +90,11 @@ start_cluster() {
 memory() {
     check 'memory limit of a suspended step'
     local files="find $group -path '*mem*' -name memory.max -exec grep -H . {} +"
-    show "sluice submit --id mem --gpus 1 --memory 4GiB -- $compute 6000; sluice wait mem --for running"
-    until_true "sluice logs mem | grep -q round" 60
+    begin mem ' --memory 4GiB' 6000
     show "$files"
     show "sluice suspend mem; sluice wait mem --for suspended; $files; sluice explain mem; sluice describe node $node | grep ^memory" 60
     show "sluice resume mem; sluice wait mem --for running; sleep 2; sluice logs mem | tail -2; $files; find $group -path '*mem*' -name memory.events -exec cat {} +" 60
-    show 'sluice cancel mem; sluice wait mem'
+    end mem
 }
 
 pinned() {
@@ -92,11 +105,10 @@ pinned() {
 
 large() {
     check 'nearly all memory of the GPU'
-    show "sluice submit --id large --gpus 1 -- $compute 75000; sluice wait large --for running"
-    until_true "sluice logs large | grep -q round" 60
+    begin large '' 75000
     show 'sluice suspend large; sluice wait large --for suspended; nvidia-smi --query-gpu=memory.used --format=csv,noheader; free -m' 100
     show 'sluice resume large; sluice wait large --for running; sleep 3; sluice logs large | tail -2' 100
-    show 'sluice cancel large; sluice wait large'
+    end large
 }
 
 # Seconds from the command line until the first instruction of a step of `prod`.
@@ -108,8 +120,7 @@ starts() {
 
 latency() {
     check 'a GPU is free, is suspended, or is taken back'
-    printf 'kind: policy\npool: default\nsubject: prod\npriority: 10\nreserved: {gpu: 1}\n' >"$work/prod.yaml"
-    sluice apply -f "$work/prod.yaml"
+    reserve
     local n mode
     for n in 1 2 3 4 5; do starts free; done
     for mode in requeue suspend; do
@@ -136,11 +147,10 @@ other_user() {
     user='"nobody"'
     start_cluster
     show "sluice run --workdir none --gpus 1 -- sh -c 'id; timeout 3 $compute 256'"
-    show "sluice submit --workdir none --id plain --gpus 1 -- $compute 2000; sluice wait plain --for running"
-    until_true "sluice logs plain | grep -q round" 60
+    begin plain ' --workdir none' 2000
     show 'sluice suspend plain; sluice wait plain --for suspended; nvidia-smi --query-gpu=memory.used --format=csv,noheader' 60
     show 'sluice resume plain; sluice wait plain --for running; sleep 2; sluice logs plain | tail -2' 60
-    show 'sluice cancel plain; sluice wait plain'
+    end plain
 }
 
 speed() {
@@ -192,8 +202,7 @@ foreign() {
 suspend() {
     check suspend
     for mib in 500 8000 40000; do
-        show "sluice submit --id s$mib --gpus 1 -- $compute $mib; sluice wait s$mib --for running"
-        until_true "sluice logs s$mib | grep -q 'round'" 60
+        begin s$mib '' $mib
         show "sluice suspend s$mib; sluice wait s$mib --for suspended; nvidia-smi --query-compute-apps=pid,used_memory --format=csv; nvidia-smi --query-gpu=memory.used --format=csv,noheader; sluice get steps" 60
         show "sluice run --gpus 1 -- timeout 3 $compute 30000"
         show "sluice resume s$mib; sluice wait s$mib --for running; sleep 3; sluice logs s$mib | tail -3" 60
@@ -203,15 +212,12 @@ suspend() {
 
 preempt() {
     check 'suspended by priority'
-    printf 'kind: policy\npool: default\nsubject: prod\npriority: 10\nreserved: {gpu: 1}\n' >"$work/prod.yaml"
-    show "sluice apply -f $work/prod.yaml"
-    show "sluice submit --id lent --gpus 1 --memory 4GiB --on-preempt suspend -- $compute 4000; sluice wait lent --for running"
-    until_true "sluice logs lent | grep -q round" 60
+    reserve
+    begin lent ' --memory 4GiB --on-preempt suspend' 4000
     show "sluice run --subject prod --gpus 1 -- sh -c 'date +%s.%N; timeout 4 $compute 1000'" 60
     show 'sluice wait lent --for running; sleep 3; sluice logs lent | tail -3; sluice describe step lent | tail -25' 60
-    show 'sluice cancel lent; sluice wait lent'
-    show "sluice submit --id killed --gpus 1 -- $compute 4000; sluice wait killed --for running"
-    until_true "sluice logs killed | grep -q round" 60
+    end lent
+    begin killed '' 4000
     show "date +%s.%N; sluice run --subject prod --gpus 1 -- sh -c 'date +%s.%N'" 60
     show 'sluice cancel killed; sluice wait killed; sluice describe step killed | tail -20'
 }
@@ -233,11 +239,11 @@ probe() {
 
 several() {
     check 'several processes of one step'
-    show "sluice submit --id pair --gpus 1 -- $compute 1000 2; sluice wait pair --for running"
+    begin pair '' '1000 2'
     until_true "test \$(sluice logs pair | grep -c round) -ge 2" 60
     show "sluice suspend pair; sleep 8; sluice get steps; sluice explain pair; nvidia-smi --query-gpu=memory.used --format=csv,noheader" 60
     show "sluice resume pair; sluice wait pair --for running; sleep 3; sluice logs pair | tail -3; sluice describe step pair | tail -20" 60
-    show 'sluice cancel pair; sluice wait pair'
+    end pair
 }
 
 torch() {
@@ -250,16 +256,15 @@ torch() {
     until_true "sluice logs train | grep -q ." 90
     show "sluice suspend train; sluice wait train --for suspended; nvidia-smi --query-gpu=memory.used --format=csv,noheader; sluice explain train" 60
     show "sluice resume train; sluice wait train --for running; sleep 3; sluice logs train | tail -4; sluice describe step train | tail -20" 60
-    show 'sluice cancel train; sluice wait train'
+    end train
 }
 
 crash() {
     check 'kill -9 of the supervisor while memory is moved'
-    show "sluice submit --id tough --gpus 1 -- $compute 20000; sluice wait tough --for running"
-    until_true "sluice logs tough | grep -q round" 60
+    begin tough '' 20000
     show "sluice suspend tough; sleep 0.3; kill -9 \$(pgrep -of 'sluice-supervisor --state'); sluice wait tough --for suspended; sluice get steps; sluice get nodes; nvidia-smi --query-gpu=memory.used --format=csv,noheader" 60
     show "sluice resume tough; sluice wait tough --for running; sleep 3; sluice logs tough | tail -3; sluice describe step tough | tail -20" 60
-    show 'sluice cancel tough; sluice wait tough'
+    end tough
 }
 
 cuda_present() { ldconfig -p | grep -q libcuda.so.1; }
