@@ -265,15 +265,6 @@ impl Pool {
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
     }
 
-    /// Names of all metered resources, in order.
-    pub(crate) fn metered_keys(&self) -> BTreeSet<&str> {
-        let declared = self.terms.declared.keys().map(ResourceKey::as_str);
-        let named = HOST_KEYS
-            .into_iter()
-            .filter(|key| self.named.contains_key(*key));
-        declared.chain(named).chain([MGPU]).collect()
-    }
-
     /// Whether a resource counts in the reserved share of a subject.
     pub(crate) fn counts_in_share(&self, account: &Account, key: &str) -> bool {
         self.is_metered(key) && account.reserved(key).is_some()

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use sluice_common::amount::Amounts;
 use sluice_common::id::{PoolName, StepId};
 
 use crate::model::account::Account;
@@ -47,7 +48,7 @@ pub(crate) fn fits_share(
     pool: &Pool,
     account: &Account,
     request: &Request,
-    used: &sluice_common::amount::Amounts,
+    used: &Amounts,
 ) -> bool {
     // A frozen run counts as a whole: it is in share again if it would be when it started anew.
     let retained = request.resumes.iter().flat_map(|it| it.retained.iter());
@@ -62,37 +63,6 @@ pub(crate) fn fits_share(
         let reserved = account.reserved(key.as_str());
         reserved.is_none_or(|reserved| used.get(key.as_str()).saturating_add(asked) <= reserved)
     })
-}
-
-/// Unused part of a subject's reserved share, counted once for all of its requests.
-struct FreeShare<'a> {
-    /// Resources that count in the share, in the order of names, with the unused amount.
-    left: Vec<(&'a str, u64)>,
-}
-
-impl<'a> FreeShare<'a> {
-    /// The part that is left for requests of an account without a firm nomination, the preemptible or the other ones.
-    fn of(scheduler: &Scheduler, pool: &'a Pool, account: &'a Account, preemptible: bool) -> Self {
-        let used = scheduler.counted_use(pool, account, None, preemptible);
-        let keys = pool.metered_keys().into_iter();
-        let left = keys.filter_map(|key| {
-            let reserved = account.reserved(key)?;
-            Some((key, reserved.saturating_sub(used.get(key))))
-        });
-        Self {
-            left: left.collect(),
-        }
-    }
-
-    /// Whether a request fits that resumes no frozen run.
-    fn fits(&self, request: &Request) -> bool {
-        let mut left = self.left.iter().peekable();
-        request.demand.iter().all(|(key, asked)| {
-            while left.next_if(|(name, _)| *name < key.as_str()).is_some() {}
-            let counted = left.next_if(|(name, _)| *name == key.as_str());
-            counted.is_none_or(|(_, left)| asked <= *left)
-        })
-    }
 }
 
 pub(crate) fn rank(
@@ -135,14 +105,15 @@ pub(crate) fn in_order<'a>(
         let used = pool.fair_use(subject, scheduler.clock);
         let heads = account.queue.heads_past(elsewhere);
         let heads = heads.filter_map(|step| scheduler.request(step));
-        let unused = |preemptible| FreeShare::of(scheduler, pool, account, preemptible);
-        let (preemptible, others) = (unused(true), unused(false));
+        // Counted once for all of them: none has a firm nomination of its own.
+        let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
+        let (against_preemptible, against_others) = (counted(true), counted(false));
         heads.map(move |request| {
-            let in_share = match (&request.resumes, request.preemptible) {
-                (Some(_), _) => is_in_share(scheduler, pool, account, request),
-                (None, true) => preemptible.fits(request),
-                (None, false) => others.fits(request),
+            let against = match request.preemptible {
+                true => &against_preemptible,
+                false => &against_others,
             };
+            let in_share = fits_share(pool, account, request, against);
             (rank_of(account, used.as_ref(), request, in_share), request)
         })
     });
