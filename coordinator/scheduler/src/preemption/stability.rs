@@ -80,8 +80,9 @@ impl<'a> WhatIf<'a, '_> {
     }
 }
 
-/// Whether the head could start where victims go if the request did not run there. It would preempt the request, which
-/// is backfill to it, at once.
+/// Whether the head could start if the request did not run: where victims go, on any of its platforms, or where it is
+/// nominated, if victims free a resource of the whole pool. It would preempt the request, which is backfill to it, at
+/// once.
 pub(super) fn would_be_taken_back_by(
     in_pool: RequestInPool<'_>,
     head: &StepId,
@@ -94,23 +95,27 @@ pub(super) fn would_be_taken_back_by(
     let nomination = scheduler.nomination(head);
     let in_pool = scheduler.request(head);
     let in_pool = in_pool.and_then(|head| RequestInPool::new(scheduler, pool, head));
-    let Some((in_pool, nomination)) = in_pool.zip(nomination) else {
+    let Some((head, nomination)) = in_pool.zip(nomination) else {
         return false;
     };
-    let in_pool = in_pool.on_platform(nomination.platform.as_ref());
-    let mut what_if = WhatIf::new(in_pool, firm);
     let gone = plan.victims.iter().chain(&plan.releasing);
-    for (id, run) in gone.filter_map(|id| Some((id, scheduler.run(id)?))) {
-        what_if.remove(id, run);
+    let gone = gone.filter_map(|id| Some((id, scheduler.run(id)?)));
+    let starts_on = |head: RequestInPool<'_>, choices: &[&[NodeName]]| {
+        let mut what_if = WhatIf::new(head, firm);
+        gone.clone().for_each(|(id, run)| what_if.remove(id, run));
+        let mut choices = choices.iter();
+        choices.any(|hosts| head.could_hold(hosts) && what_if.shortage(hosts).is_none())
+    };
+    let nominated = head.on_platform(nomination.platform.as_ref());
+    if starts_on(nominated, &[&nomination.hosts]) {
+        return true;
     }
-    let fits = |hosts: &[NodeName]| in_pool.could_hold(hosts) && what_if.shortage(hosts).is_none();
-    match in_pool.request.hosts {
-        0 | 1 => plan
-            .hosts
-            .iter()
-            .any(|host| fits(core::slice::from_ref(host))),
-        _ => fits(&nomination.hosts),
-    }
+    let of_victims: Vec<&[NodeName]> = match head.request.hosts {
+        0 | 1 => plan.hosts.iter().map(core::slice::from_ref).collect(),
+        _ => Vec::new(),
+    };
+    let mut platforms = head.each_platform();
+    platforms.any(|head| starts_on(head, &of_victims))
 }
 
 /// Whether one of the request's own victims would be inside its reserved share again once the request runs: it would

@@ -810,3 +810,26 @@ fn an_eviction_counts_for_every_attempt_of_its_step() {
         assert_eq!(run.request.evictions, [at], "{id}");
     }
 }
+
+/// A head that waits for the only step of its pool on another host took that step back from a request that preempted
+/// for it, which left the request where it was and cost a run.
+#[test]
+fn what_a_head_elsewhere_would_take_back_is_not_preempted_for() {
+    let mut harness = harness(&[(STEP_RUN, 1)], &[1], false);
+    let larger = units(&[(MCPU, 8000), (MEM, 8)]);
+    harness.put_host(&node(1), &pool(0), larger, true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(MEM, 1)], &[]);
+    let run = submit(
+        &mut harness,
+        &submission("a", &[(GPU, 1), (MCPU, 500)], true),
+    );
+    let head = submit(&mut harness, &submission("b", &[(MCPU, 5000)], false));
+    submit(
+        &mut harness,
+        &submission("b", &[(MCPU, 500), (MEM, 1)], true),
+    );
+    assert_eq!(running(&harness), [run.clone()], "{}", harness.history);
+    finish(&mut harness, &run);
+    assert_eq!(running(&harness), [head]);
+}

@@ -91,7 +91,7 @@ impl Judge {
     }
 
     /// "A waiter may take no set if an earlier nominated request would then take back or preempt the waiter itself": asked
-    /// of the head, on whose units the waiter would be backfill.
+    /// of the head, on whose units the waiter would be backfill, on the waiter's host and where it is nominated.
     fn no_start_is_taken_back_at_once(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         let JudgedPreemption {
             ask,
@@ -111,10 +111,8 @@ impl Judge {
         let firm = self.firm_promises(pool, ahead, awaits);
         let mut choices = self.choices(pool, ahead).into_iter();
         let back = choices.find(|choice| {
-            let there = match ahead.nodes {
-                1 => hosts.contains(&choice[0]),
-                _ => *choice == self.nominations[head].hosts,
-            };
+            let is_nominated = *choice == self.nominations[head].hosts;
+            let there = is_nominated || (ahead.nodes == 1 && hosts.contains(&choice[0]));
             there && self.fits(pool, ahead, choice, awaits, &firm)
         });
         rule("no_start_is_taken_back_at_once", back.is_none(), || {
