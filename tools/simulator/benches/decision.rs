@@ -1,8 +1,8 @@
 //! Measures one scheduling decision after a submit and after the end of a run, while a full cluster has a queue in which
 //! every request asks for its own CPU and memory. Prints, for each number of hosts and of queued requests, the median
 //! and the 99th percentile in microseconds, without policies and with policies that reclaim and preempt.
-//! `cargo bench -p sluice-simulator --bench decision [-- HOSTS...]`. A curve ends at the first size that takes longer than
-//! [`PATIENCE`] to reach.
+//! `cargo bench -p sluice-simulator --bench decision [-- none|contended HOSTS...]`. A curve ends at the first size that
+//! takes longer than [`PATIENCE`] to reach.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot measure has nothing to say"
@@ -35,7 +35,10 @@ fn main() {
         false => chosen,
     };
     say("policies   hosts   queued   submit p50/p99 us     end p50/p99 us   reached in");
-    for policies in [false, true] {
+    let args: Vec<String> = std::env::args().collect();
+    let only = |kind: &str| args.iter().any(|arg| arg == kind);
+    let without = [(false, "contended"), (true, "none")];
+    for (policies, _) in without.into_iter().filter(|(_, other)| !only(other)) {
         for hosts in &hosts {
             curve(policies, *hosts);
         }
