@@ -283,8 +283,11 @@ fn outcome_beside<'a>(
     for (id, run) in releasing.iter().copied() {
         what_if.remove(id, run);
     }
-    let could_cover = any_host_could_cover(&what_if, index);
-    let offer = could_cover.then(|| cheapest(&what_if, index)).flatten();
+    let possible = hosts_that_could(in_pool, &what_if, index);
+    // Several hosts are not looked at together.
+    let could_cover = in_pool.request.hosts > 1 || !possible.is_empty();
+    let offer = could_cover.then(|| cheapest(&what_if, index, &possible));
+    let offer = offer.flatten();
     let Some(mut offer) = offer else {
         let why = match index.all().is_empty() {
             true => NoPreemption::NoCandidates,
@@ -297,7 +300,7 @@ fn outcome_beside<'a>(
         });
     };
     if !offer.taken.is_empty() && offer.would_be_taken_back(&what_if, index) {
-        match cheapest(&what_if, &index.of_lasting()) {
+        match cheapest(&what_if, &index.of_lasting(), &possible) {
             Some(dearer) => offer = dearer,
             None => return PreemptionOutcome::impossible(NoPreemption::WouldBeReclaimed),
         }
@@ -329,12 +332,14 @@ fn outcome_beside<'a>(
     }
 }
 
+/// The offer of the lowest cost; of the `possible` hosts if the request needs one.
 fn cheapest<'a, 'c>(
     what_if: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
+    possible: &[&'a NodeName],
 ) -> Option<Offer<'a, 'c>> {
     match index.in_pool.request.hosts {
-        0 | 1 => cheapest_host(index.in_pool, what_if, index),
+        0 | 1 => cheapest_host(what_if, index, possible),
         _ => {
             let places = index.in_pool.each_domain().into_iter();
             let offers = places.filter_map(|place| gang::cheapest_hosts(place, what_if, index));
@@ -397,33 +402,31 @@ fn releasing<'a>(
         .filter_map(|id| Some((id, scheduler.run(id)?)))
 }
 
-/// Whether some host would have room for the request if all candidates were gone. Several hosts are not looked at together.
-fn any_host_could_cover<'a>(what_if: &WhatIf<'a, '_>, index: &CandidateIndex<'a, '_>) -> bool {
-    let in_pool = index.in_pool;
-    in_pool.request.hosts > 1 || hosts_that_could(in_pool, what_if, index).next().is_some()
-}
-
-/// The hosts that would each have room for the request if all candidates were gone.
-fn hosts_that_could<'a, 'w>(
+/// The hosts that would each have room for the request if all candidates were gone; none for a gang.
+fn hosts_that_could<'a>(
     in_pool: RequestInPool<'a>,
-    what_if: &'w WhatIf<'a, '_>,
-    index: &'w CandidateIndex<'a, '_>,
-) -> impl Iterator<Item = &'a NodeName> + use<'a, 'w> {
+    what_if: &WhatIf<'a, '_>,
+    index: &CandidateIndex<'a, '_>,
+) -> Vec<&'a NodeName> {
+    if in_pool.request.hosts > 1 {
+        return Vec::new();
+    }
     let large = in_pool.covering(&in_pool.host_index().by_usable);
     let nodes = large.map(|(node, _)| node);
-    nodes.filter(|node| what_if.could_cover(node, index.held_on(node)))
+    let nodes = nodes.filter(|node| what_if.could_cover(node, index.held_on(node)));
+    nodes.collect()
 }
 
 /// The host on which the request could run at the lowest preemption cost.
 fn cheapest_host<'a, 'c>(
-    in_pool: RequestInPool<'a>,
     base: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
+    possible: &[&'a NodeName],
 ) -> Option<Offer<'a, 'c>> {
     let of_hosts_alone = base.lacks_only_host_resources();
-    let bounded = hosts_that_could(in_pool, base, index).map(|node| match of_hosts_alone {
-        true => (lower_bound::on(base, node, index.on(node)), node),
-        false => (LowerBound::default(), node),
+    let bounded = possible.iter().map(|node| match of_hosts_alone {
+        true => (lower_bound::on(base, node, index.on(node)), *node),
+        false => (LowerBound::default(), *node),
     });
     let mut hosts: Vec<(LowerBound, &NodeName)> = bounded.collect();
     hosts.sort_unstable();

@@ -9,7 +9,9 @@
 //! | reclaim | runs of another subject that holds more than its share of a resource that is short | the request is inside its reserved share |
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 use core::cmp::Reverse;
 
 use sluice_common::amount::STEP_RUN;
@@ -18,10 +20,11 @@ use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
 use crate::model::account::Account;
+use crate::model::host::HardwareFilter;
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::Run;
-use crate::model::resources::HOST_KEYS;
+use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::share::{left_over_runs, runs_in_share};
@@ -89,9 +92,14 @@ pub(crate) struct Candidates<'a> {
     pub(crate) runs: Vec<Candidate<'a>>,
     /// Positions in `runs` of those on each host, in the same order.
     pub(crate) on: BTreeMap<&'a NodeName, Vec<usize>>,
+    /// What they hold of each host, by the GPUs that count.
+    held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost<'a>)>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
 }
+
+/// What runs hold of each host together.
+pub(crate) type HeldByHost<'a> = Rc<BTreeMap<&'a NodeName, HostResources>>;
 
 impl<'a> Candidates<'a> {
     /// Indexes runs, which are in victim order, by host.
@@ -102,7 +110,31 @@ impl<'a> Candidates<'a> {
                 on.entry(node).or_default().push(position);
             }
         }
-        Self { runs, on, budget }
+        Self {
+            runs,
+            on,
+            held: RefCell::default(),
+            budget,
+        }
+    }
+
+    /// What all of them hold of each host, of the GPUs that the request may be granted; counted once for each kind.
+    pub(crate) fn held(&self, in_pool: RequestInPool<'a>) -> HeldByHost<'a> {
+        let mut known = self.held.borrow_mut();
+        if let Some((_, held)) = known.iter().find(|(filter, _)| *filter == in_pool.filter) {
+            return Rc::clone(held);
+        }
+        let held = self.on.iter().map(|(node, positions)| {
+            let runs = positions.iter().map(|position| &self.runs[*position]);
+            let held = runs.map(|it| in_pool.released_for(node, it.id, it.run.each()));
+            (
+                *node,
+                held.fold(HostResources::default(), HostResources::plus),
+            )
+        });
+        let held = Rc::new(held.collect());
+        known.push((in_pool.filter, Rc::clone(&held)));
+        held
     }
 
     /// The same without the runs for which `keeps` is false.

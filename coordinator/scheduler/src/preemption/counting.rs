@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
+use crate::model::resources::HostResources;
 use crate::preemption::candidates::{Candidate, PreemptionRule};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::{Shortage, WhatIf};
@@ -27,6 +28,9 @@ pub(crate) fn fill<'a, 'c, 'r>(
     hosts: &[NodeName],
     without: &BTreeSet<&'a AttemptId>,
 ) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a, 'r>)> {
+    if !could_ever_fit(what_if, index, hosts, without) {
+        return None;
+    }
     let mut dead_ends = MAX_DEAD_ENDS;
     let mut untried = Vec::from([without.clone()]);
     let mut was_short_end = false;
@@ -48,6 +52,32 @@ pub(crate) fn fill<'a, 'c, 'r>(
         }
     }
     None
+}
+
+/// Whether a request that lacks only resources of one host would have room there if all went that may be taken first.
+/// Taking one run never lets another be taken, so no set makes room if these do not.
+fn could_ever_fit<'a>(
+    what_if: &WhatIf<'a, '_>,
+    index: &CandidateIndex<'a, '_>,
+    hosts: &[NodeName],
+    without: &BTreeSet<&'a AttemptId>,
+) -> bool {
+    let [node] = hosts else { return true };
+    let shortage = what_if.shortage(hosts);
+    if what_if.shares_with_head() || !shortage.is_only_of_hosts() {
+        return true;
+    }
+    let there = index.on(node).filter(|candidate| {
+        let stays = what_if.is_reserved_for_others(candidate.id)
+            || what_if.is_removed(candidate.id)
+            || without.contains(candidate.id);
+        !stays && may_go(what_if, &shortage, candidate)
+    });
+    let held = there.map(|it| index.in_pool.released_for(node, it.id, it.run.each()));
+    what_if.could_cover(
+        node,
+        held.fold(HostResources::default(), HostResources::plus),
+    )
 }
 
 /// Runs whose removal together protects another run.

@@ -7,7 +7,7 @@ use sluice_common::id::NodeName;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
-use crate::preemption::candidates::{Candidate, Candidates};
+use crate::preemption::candidates::{Candidate, Candidates, HeldByHost};
 
 /// Candidates of a request on one platform.
 #[derive(Clone)]
@@ -16,6 +16,7 @@ pub(crate) struct CandidateIndex<'a, 'c> {
     /// Whether only sets count that the victims would not reclaim at once.
     pub(crate) must_last: bool,
     candidates: &'c Candidates<'a>,
+    held: HeldByHost<'a>,
     pub(crate) heads: HeadCache<'a>,
 }
 
@@ -29,6 +30,7 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
             in_pool,
             must_last: false,
             candidates,
+            held: candidates.held(in_pool),
             heads: heads.clone(),
         }
     }
@@ -90,8 +92,6 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
 
     /// All that candidates hold of a host.
     pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
-        let there = self.on(node);
-        let held = there.map(|it| self.in_pool.released_for(node, it.id, it.run.each()));
-        held.fold(HostResources::default(), HostResources::plus)
+        self.held.get(node).copied().unwrap_or_default()
     }
 }

@@ -90,6 +90,11 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         }
     }
 
+    /// Whether runs that the head awaits may be taken too.
+    pub(crate) fn shares_with_head(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// Reserves for the head what it needs of the awaited runs that are still there.
     fn update_head_reservations(&mut self, id: &AttemptId) {
         let awaits = |head: &HeadNomination<'_, '_>| head.nomination.awaits.contains(id);
