@@ -1,5 +1,5 @@
-//! The supervisor's small files, replaced atomically by a rename, so that a crash leaves either the old or
-//! the new content; or opened in place.
+//! The supervisor's small files: replaced atomically by a rename, so that a crash leaves either the old or the new
+//! content; continued by a line, which a crash may leave cut; or opened in place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -46,6 +46,32 @@ pub(crate) fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> Result<(), Fi
     file.write_all(bytes)
         .map_err(|e| FileError::new("write", beside, e))?;
     fs::rename(beside, path).map_err(|e| FileError::new("replace", path, e))
+}
+
+/// Adds a line at the end of the file at `path`, and makes the file if it is missing. Only the owner can read it. False
+/// if the file has `max` bytes or more; then nothing is added.
+///
+/// # Errors
+/// If it cannot be written whole; the file is as it was then.
+pub(crate) fn append_line(path: &Path, line: &[u8], max: u64) -> Result<bool, FileError> {
+    let failed = |e| FileError::new("write", path, e);
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|e| FileError::new("make", path, e))?;
+    let before = file.metadata().map_err(failed)?.len();
+    if before >= max {
+        return Ok(false);
+    }
+    let separator = if before == 0 { &b""[..] } else { b"\n" };
+    if let Err(e) = file.write_all(&[separator, line].concat()) {
+        // What is left is a cut line, which readers pass over.
+        let _passed_over = file.set_len(before);
+        return Err(failed(e));
+    }
+    Ok(true)
 }
 
 /// Opens the file at `path` for writing in place, and makes it if it is missing. The content stays. Only the

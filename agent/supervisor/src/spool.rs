@@ -3,8 +3,10 @@
 //!
 //! A record is written when the attempt has a process, *before* that process may become the step's program,
 //! and again when it ends. So no step ever runs without a record, and an attempt without a record never ran.
-//! Files are replaced atomically by a rename. They are not synced: a crash of the host ends every step and
-//! changes the boot id, and a crash of the supervisor loses no written page.
+//! Each new state of an attempt is a line at the end of its file, because a new file and a rename for each cost
+//! more than all else that is written for a short step. The last line counts, or the one before it if the last was cut.
+//! The other files are replaced atomically by a rename. None is synced: a crash of the host ends every step and changes
+//! the boot id, and a crash of the supervisor loses no written page.
 //!
 //! Environment and command are not stored, because they may contain secrets and are not needed again; hooks
 //! after the step have a file of their own ([`after_hooks`]).
@@ -42,8 +44,11 @@ const KEPT_SUFFIX: &str = ".kept";
 /// Cannot be an attempt's file. If it is missing, the version is 1.
 const FORM_FILE: &str = "form";
 /// Version of all files here, incremented with each change that an earlier supervisor could not read or would
-/// misread. A new optional field is no such change.
-const FORM: u32 = 1;
+/// misread. A new optional field is no such change. Version 1 had one state in each file; it is read too.
+const FORM: u32 = 2;
+const EARLIER_FORM: &str = "1";
+/// Size in bytes from which a record's file is replaced by one that has its last state alone.
+const MAX_RECORD_FILE: u64 = 64 << 10;
 
 /// The stored state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,7 +170,9 @@ impl Spool {
         match fs::read_to_string(&path) {
             Ok(found) if found.trim() == FORM.to_string() => Ok(()),
             // A crash of the host may leave a file that was not synced empty.
-            Ok(found) if found.is_empty() => self.write_json(&path, &FORM),
+            Ok(found) if found.is_empty() || found.trim() == EARLIER_FORM => {
+                self.write_json(&path, &FORM)
+            }
             Ok(found) => Err(SpoolError::Form {
                 dir: self.dir.clone(),
                 found: found.trim().escape_debug().to_string(),
@@ -194,7 +201,7 @@ impl Spool {
 
     fn load_one(&self, id: AttemptId, loaded: &mut LoadedRecords) {
         let path = self.path_of(&id);
-        match read_json::<Record>(&path) {
+        match read_record(&path) {
             Ok(record) => match implausible(&record, &id) {
                 None => return loaded.records.push(record),
                 Some(why) => set_aside(&path, &why),
@@ -204,12 +211,16 @@ impl Spool {
         loaded.damaged.push(id);
     }
 
-    /// Writes an attempt's record in place of an earlier one.
+    /// Writes an attempt's record, which counts instead of an earlier one.
     ///
     /// # Errors
-    /// If it cannot be written; the earlier one is unchanged then.
+    /// If it cannot be written; the earlier one counts then.
     pub fn save(&self, record: &Record) -> Result<(), SpoolError> {
-        self.write_json(&self.path_of(&record.attempt), record)
+        let path = self.path_of(&record.attempt);
+        match atomic_file::append_line(&path, &to_json(record), MAX_RECORD_FILE)? {
+            true => Ok(()),
+            false => self.write_json(&path, record),
+        }
     }
 
     /// Removes an attempt's record, if there is one.
@@ -244,7 +255,7 @@ impl Spool {
     /// Overwrites the file in place, which needs no new block on a full disk: a keeper that missed the
     /// renewal would kill every renewed step.
     fn overwrite<T: Serialize>(&self, path: &Path, value: &T) -> io::Result<()> {
-        let bytes = serde_json::to_vec(value).expect("records have string keys only");
+        let bytes = to_json(value);
         let file = fs::OpenOptions::new().write(true).open(path)?;
         file.write_all_at(&bytes, 0)?;
         file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
@@ -270,8 +281,11 @@ impl Spool {
     }
 
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), SpoolError> {
-        let bytes = serde_json::to_vec(value).expect("records have string keys only");
-        Ok(atomic_file::replace(path, &self.dir.join(NEW), &bytes)?)
+        Ok(atomic_file::replace(
+            path,
+            &self.dir.join(NEW),
+            &to_json(value),
+        )?)
     }
 }
 
@@ -284,6 +298,20 @@ fn remove_file(path: &Path) -> Result<(), SpoolError> {
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> SpoolError {
     FileError::new(action, path, source).into()
+}
+
+fn to_json<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("records have string keys only")
+}
+
+/// The record of the last line; of the one before it if the last is not whole.
+fn read_record(path: &Path) -> io::Result<Record> {
+    let bytes = fs::read(path)?;
+    let mut lines = bytes.rsplit(|byte| *byte == b'\n');
+    let last = serde_json::from_slice(lines.next().unwrap_or_default());
+    let mut earlier = lines.filter_map(|line| serde_json::from_slice(line).ok());
+    last.or_else(|cut| earlier.next().ok_or(cut))
+        .map_err(io::Error::from)
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
@@ -432,7 +460,11 @@ mod tests {
         Spool::open(dir.path()).unwrap();
         fs::write(spool.dir.join(FORM_FILE), "").unwrap();
         Spool::open(dir.path()).unwrap();
-        for found in ["2", "one"] {
+        fs::write(spool.dir.join(FORM_FILE), EARLIER_FORM).unwrap();
+        Spool::open(dir.path()).unwrap();
+        let form = fs::read_to_string(spool.dir.join(FORM_FILE)).unwrap();
+        assert_eq!(form, FORM.to_string());
+        for found in ["3", "one"] {
             fs::write(spool.dir.join(FORM_FILE), found).unwrap();
             let told = Spool::open(dir.path()).unwrap_err().to_string();
             assert!(told.contains("install the release that wrote it"), "{told}");
@@ -449,18 +481,45 @@ mod tests {
         spool.save(&before).unwrap();
         spool.save_renewal(&boot, BootMillis(7)).unwrap();
         let whole = serde_json::to_vec(&after).unwrap();
-        for cut in 0..=whole.len() {
-            // A record is written to another file and renamed; a supervisor that dies while writing leaves
-            // this file, and the old record.
+        let path = spool.path_of(&before.attempt);
+        let old = fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            // A supervisor that dies while writing leaves the beginning of a line, or of a file that was to replace
+            // another.
+            fs::write(&path, [&old, &b"\n"[..], &whole[..cut]].concat()).unwrap();
             fs::write(spool.dir.join(NEW), &whole[..cut]).unwrap();
             let spool = Spool::open(dir.path()).unwrap();
             let loaded = spool.load().unwrap();
             assert_eq!(loaded.records, std::slice::from_ref(&before), "{cut}");
             assert!(loaded.damaged.is_empty(), "{cut}");
             assert_eq!(spool.load_renewal(&boot), Some(BootMillis(7)));
+            spool.save(&after).unwrap();
+            assert_eq!(spool.load().unwrap().records, std::slice::from_ref(&after));
         }
-        spool.save(&after).unwrap();
-        assert_eq!(spool.load().unwrap().records, [after]);
+    }
+
+    #[test]
+    fn a_record_of_many_states_stays_small_and_its_last_state_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        for n in 0..500 {
+            let one = record("a.1", Exit::Code(n % 100));
+            spool.save(&one).unwrap();
+            assert_eq!(spool.load().unwrap().records, [one]);
+        }
+        let bytes = fs::metadata(spool.path_of(&"a.1".parse().unwrap())).unwrap();
+        assert!(bytes.len() < 2 * MAX_RECORD_FILE, "{}", bytes.len());
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_written_is_an_error_that_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let one = record("a.1", Exit::Code(3));
+        let path = spool.path_of(&one.attempt);
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let told = spool.save(&one).unwrap_err().to_string();
+        assert!(told.contains("a.1.json"), "{told}");
     }
 
     #[test]

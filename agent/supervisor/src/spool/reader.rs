@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{BootMillis, HostPhase, Process};
 
-use super::{DIRECTORY, KEPT_SUFFIX, RENEWAL, Record, Renewal, SUFFIX, implausible, read_json};
+use super::{
+    DIRECTORY, KEPT_SUFFIX, RENEWAL, Renewal, SUFFIX, implausible, read_json, read_record,
+};
 use crate::lease::Lease;
 
 /// Content of a record.
@@ -29,7 +31,7 @@ pub enum SpoolEntry {
     Unreadable,
 }
 
-/// Identifies the content of a file; each new content is a new file with the same name.
+/// Identifies the content of a file: each new state makes it longer, or is a new file with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -68,7 +70,7 @@ impl SpoolReader {
             let Some(id) = stem.and_then(|stem| stem.parse::<AttemptId>().ok()) else {
                 continue;
             };
-            // A rename replaces a record atomically, so a missing one was removed.
+            // A record is never without its file, so a missing one was removed.
             let Ok(found) = fs::metadata(entry.path()) else {
                 continue;
             };
@@ -86,7 +88,7 @@ impl SpoolReader {
     }
 
     fn entry(&self, id: &AttemptId, path: &Path) -> SpoolEntry {
-        let Ok(record) = read_json::<Record>(path) else {
+        let Ok(record) = read_record(path) else {
             return SpoolEntry::Unreadable;
         };
         if implausible(&record, id).is_some() {
