@@ -221,16 +221,35 @@ pub fn serialize<S: Serializer>(
     table: &BTreeMap<ResourceKey, u64>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    if !serializer.is_human_readable() {
-        return table.serialize(serializer);
-    }
-    let mut map = serializer.serialize_map(Some(table.len()))?;
-    for (key, amount) in table {
-        let (name, amount) = DocumentAmount::of(key.as_str(), *amount);
-        map.serialize_entry(name, &amount)?;
+    let pairs = table.iter().map(|(key, amount)| (key, *amount));
+    serialize_pairs(table.len(), pairs, serializer)
+}
+
+/// Serializes keys and amounts, of which there are `count`.
+pub(super) fn serialize_pairs<'a, S: Serializer>(
+    count: usize,
+    pairs: impl Iterator<Item = (&'a ResourceKey, u64)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let for_people = serializer.is_human_readable();
+    let mut map = serializer.serialize_map(Some(count))?;
+    for (key, amount) in pairs {
+        match for_people {
+            true => {
+                let (name, amount) = DocumentAmount::of(key.as_str(), amount);
+                map.serialize_entry(name, &amount)?;
+            }
+            false => map.serialize_entry(key, &amount)?,
+        }
     }
     map.end()
 }
+
+/// Amounts by resource key. An absent key counts as zero.
+#[cfg(feature = "schema")]
+#[derive(schemars::JsonSchema)]
+#[schemars(rename = "Amounts")]
+pub(super) struct AmountsSchema(#[expect(dead_code)] BTreeMap<String, DocumentAmount>);
 
 /// Deserializes a table of amounts.
 ///

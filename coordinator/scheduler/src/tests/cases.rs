@@ -829,7 +829,12 @@ fn what_a_head_elsewhere_would_take_back_is_not_preempted_for() {
         &mut harness,
         &submission("b", &[(MCPU, 500), (MEM, 1)], true),
     );
-    assert_eq!(running(&harness), [run.clone()], "{}", harness.history);
+    assert_eq!(
+        running(&harness),
+        core::slice::from_ref(&run),
+        "{}",
+        harness.history
+    );
     finish(&mut harness, &run);
     assert_eq!(running(&harness), [head]);
 }
