@@ -1,5 +1,5 @@
-//! Protocol of `exec`: frames between a caller and a program that runs inside a step's attempt. The agent and the
-//! caller read and write frames; the coordinator forwards them unread.
+//! Programs that run inside a step's attempt: requests for them, and the frames between coordinator and host that carry
+//! their streams and the input of steps. Callers use [`crate::websocket`] instead; the coordinator translates.
 //!
 //! ```text
 //! kind (1 byte) | length (4 bytes, big-endian) | bytes
@@ -13,9 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
 use crate::id::{AttemptId, UserName};
-
-/// Name of the protocol in the HTTP header `Upgrade`.
-pub const UPGRADE: &str = "sluice-exec/1";
 
 /// Largest payload of a frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
@@ -76,7 +73,9 @@ impl TerminalRequest {
 }
 
 /// Size of a terminal, the payload of [`FrameKind::Resize`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
 pub struct WindowSize {
     /// Number of lines.
     pub rows: u16,
@@ -133,12 +132,10 @@ pub enum FrameKind {
     Stderr,
     /// Exit of the program as JSON; the last frame.
     Exit,
-    /// Error as JSON if the coordinator closes the connection before the program ends; the last frame.
-    Closed,
     /// New size of the terminal, as [`WindowSize`] encodes it.
     Resize,
     /// Number of bytes of standard input that the step's host has taken since the attempt began: 8 bytes, big-endian.
-    /// The first frame on a connection for the input of a step; the caller continues there.
+    /// Sent after each piece; the number that a connection begins with is part of the host's answer.
     Taken,
     /// The program takes no more input; empty. The last frame on a connection for the input of a step.
     InputEnded,
@@ -147,25 +144,23 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::Stdin,
         Self::Stdout,
         Self::Stderr,
         Self::Exit,
-        Self::Closed,
         Self::Resize,
         Self::Taken,
         Self::InputEnded,
         Self::TakenOver,
     ];
 
-    const fn byte(self) -> u8 {
+    pub(crate) const fn byte(self) -> u8 {
         match self {
             Self::Stdin => 0,
             Self::Stdout => 1,
             Self::Stderr => 2,
             Self::Exit => 3,
-            Self::Closed => 4,
             Self::Resize => 5,
             Self::Taken => 6,
             Self::InputEnded => 7,
@@ -230,48 +225,6 @@ impl FrameDecoder {
     }
 }
 
-/// Tracks frame boundaries in a forwarded stream, so that a frame can be inserted between two others.
-#[derive(Debug, Default)]
-pub struct FrameBoundaries {
-    header: [u8; HEADER_BYTES],
-    /// Number of header bytes seen.
-    header_len: usize,
-    /// Number of payload bytes still to come.
-    body_left: usize,
-}
-
-impl FrameBoundaries {
-    /// Records bytes that were forwarded.
-    pub fn advance(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let taken = bytes.len().min(self.missing().max(1));
-            let (now, rest) = bytes.split_at(taken);
-            bytes = rest;
-            if self.body_left > 0 {
-                self.body_left -= taken;
-                continue;
-            }
-            self.header[self.header_len..self.header_len + taken].copy_from_slice(now);
-            self.header_len += taken;
-            if let [_, a, b, c, d] = self.header
-                && self.header_len == HEADER_BYTES
-            {
-                self.body_left = u32::from_be_bytes([a, b, c, d]) as usize;
-                self.header_len = 0;
-            }
-        }
-    }
-
-    /// Bytes known to be missing until the current frame ends; 0 between frames.
-    pub fn missing(&self) -> usize {
-        match (self.body_left, self.header_len) {
-            (0, 0) => 0,
-            (0, header_len) => HEADER_BYTES - header_len,
-            (left, _) => left,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -296,26 +249,6 @@ mod tests {
                 (FrameKind::Exit, b"{}".to_vec()),
             ];
             assert_eq!(found, expected, "in pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn the_ends_of_frames_are_known_however_they_are_cut() {
-        let first = encode_frame(FrameKind::Stdout, b"abc");
-        let all = [&first[..], &encode_frame(FrameKind::Stderr, b""), &first].concat();
-        for size in 1..all.len() {
-            let mut edges = FrameBoundaries::default();
-            let mut passed = 0;
-            for piece in all.chunks(size) {
-                edges.advance(piece);
-                passed += piece.len();
-                let between = [8, 13, 21].contains(&passed);
-                assert_eq!(
-                    edges.missing() == 0,
-                    between,
-                    "{passed} in pieces of {size}"
-                );
-            }
         }
     }
 

@@ -66,4 +66,5 @@ pub mod uid_range;
 pub mod usage;
 pub mod validation;
 pub mod warrant;
+pub mod websocket;
 pub mod wire;

@@ -101,8 +101,8 @@ fn steps_routes() -> Router<Api> {
         )
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))
-        .route("/v1/steps/{step}/exec", post(exec::exec))
-        .route("/v1/steps/{step}/input", post(exec::input))
+        .route("/v1/steps/{step}/exec", get(exec::exec))
+        .route("/v1/steps/{step}/input", get(exec::input))
         .route("/v1/events", get(events::events))
 }
 

@@ -195,17 +195,11 @@ def steer(judge):
 
 
 def exec_beside(judge):
-    path, body = "/v1/steps/{step}/exec", {"command": ["true"]}
-    # What becomes a connection is the suite's; here is what is refused before.
-    judge.error(400, "invalid_parameter", "post", path, body=body, step="whole")
-    judge.error(400, "invalid_command", "post", path, body={"command": []}, step="whole")
-    judge.error(404, "unknown_step", "post", path, body=body, step="nobody")
-    judge.error(409, "not_running", "post", path, body=body, step="short")
-    judge.error(413, "body_too_large", "post", path, body={"command": ["x" * (2 << 20)]}, step="whole")
-    path = "/v1/steps/{step}/input"
-    judge.error(400, "invalid_parameter", "post", path, step="whole")
-    judge.error(404, "unknown_step", "post", path, step="nobody")
-    judge.error(409, "not_running", "post", path, step="short")
+    # What becomes a WebSocket is streams.py's; here is what is refused before.
+    for path in ["/v1/steps/{step}/exec", "/v1/steps/{step}/input"]:
+        judge.error(400, "invalid_parameter", "get", path, step="whole")
+        judge.error(404, "unknown_step", "get", path, step="nobody")
+        judge.error(409, "not_running", "get", path, step="short")
 
 
 def explain(judge, gpus):

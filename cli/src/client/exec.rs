@@ -1,90 +1,148 @@
-//! The call of `exec`, which becomes a connection to a program beside a step. Written by hand, because the HTTP library
-//! does not give away its connections.
+//! The calls that become WebSockets: to a program beside a step, and to the input of a step. `common/src/websocket.rs` has
+//! the messages. The HTTP library does not give away its connections, so these are made here.
+//!
+//! A connection is used by two threads, one for each direction: see [`SharedSocket`].
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use sluice_common::api::ErrorBody;
-use sluice_common::exec::{ExecRequest, UPGRADE};
-use ureq::http::StatusCode;
+use sluice_common::api::{ErrorBody, ErrorView};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::exec::{ExecRequest, FrameKind};
+use sluice_common::websocket::{
+    CallerMessage, MAX_MESSAGE_BYTES, SUBPROTOCOL, ServerMessage, data_message, split_data,
+};
+use socket2::Socket;
+use tungstenite::client::client_with_config;
+use tungstenite::client::{ClientRequestBuilder, IntoClientRequest};
+use tungstenite::error::ProtocolError;
+use tungstenite::handshake::HandshakeError;
+use tungstenite::protocol::{Role, WebSocketConfig};
+use tungstenite::{Error, Message, WebSocket};
+use ureq::http::{Response, Uri};
 
 use super::error::foreign_error;
 use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, ContextTls, segment, tunnel};
 
-/// Most bytes before an answer's body.
-const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Most bytes that are read of a refusal.
 const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
 
-/// A connection to a program beside a step.
+/// A connection that carries interactive streams.
 pub(crate) struct ExecConnection {
-    /// Frames in both directions.
-    pub(crate) stream: ExecSocket,
-    /// First bytes of the frames, which were read with the answer.
-    pub(crate) first: Vec<u8>,
+    /// First message, which is not an error.
+    pub(crate) first: ServerMessage,
+    pub(crate) reader: MessageReader,
+    pub(crate) writer: MessageWriter,
 }
 
-/// A socket, with or without TLS.
-pub(crate) enum ExecSocket {
-    /// A plain TCP connection.
-    Plain(TcpStream),
-    /// The plain end of a TLS tunnel.
-    Secret(UnixStream),
+/// Message of the coordinator.
+pub(crate) enum ReceivedMessage {
+    /// Data of a stream.
+    Data(FrameKind, Vec<u8>),
+    /// Everything else.
+    Control(ServerMessage),
+    /// The connection has ended, for this reason if one was given.
+    Closed(String),
 }
 
-impl ExecSocket {
-    /// Clones the handle.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            ExecSocket::Plain(stream) => stream.try_clone().map(ExecSocket::Plain),
-            ExecSocket::Secret(stream) => stream.try_clone().map(ExecSocket::Secret),
+/// Receiving end of a connection.
+pub(crate) struct MessageReader(WebSocket<SharedSocket>);
+
+impl MessageReader {
+    /// Returns the next message.
+    pub(crate) fn next(&mut self) -> io::Result<ReceivedMessage> {
+        loop {
+            let received = match self.0.read() {
+                Ok(Message::Binary(message)) => split_data(&message)
+                    .map(|(stream, data)| ReceivedMessage::Data(stream, data.to_vec())),
+                Ok(Message::Text(text)) => serde_json::from_str(&text)
+                    .ok()
+                    .map(ReceivedMessage::Control),
+                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => continue,
+                Ok(Message::Close(frame)) => {
+                    let reason = frame.map(|frame| frame.reason.to_string());
+                    Some(ReceivedMessage::Closed(reason.unwrap_or_default()))
+                }
+                Err(
+                    Error::ConnectionClosed
+                    | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
+                ) => Some(ReceivedMessage::Closed(String::new())),
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(plain(error)),
+            };
+            let unknown = || io::Error::other("a message is of a kind that this version lacks");
+            return received.ok_or_else(unknown);
         }
     }
 
-    /// Closes the connection for all handles.
+    /// Closes the connection for both ends.
     pub(crate) fn close(&self) {
-        let _it_is_closed = match self {
-            ExecSocket::Plain(stream) => stream.shutdown(Shutdown::Both),
-            ExecSocket::Secret(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
-        match self {
-            ExecSocket::Plain(stream) => stream.set_read_timeout(limit),
-            ExecSocket::Secret(stream) => stream.set_read_timeout(limit),
-        }
+        let _it_is_closed = self.0.get_ref().socket.shutdown(Shutdown::Both);
     }
 }
 
-impl Read for ExecSocket {
+/// Sending end of a connection; clones send by the same one.
+#[derive(Clone)]
+pub(crate) struct MessageWriter(Arc<Mutex<WebSocket<SharedSocket>>>);
+
+impl MessageWriter {
+    pub(crate) fn send_input(&self, data: &[u8]) -> io::Result<()> {
+        self.write(Message::binary(data_message(FrameKind::Stdin, data)))
+    }
+
+    pub(crate) fn send(&self, message: &CallerMessage) -> io::Result<()> {
+        self.write(Message::text(serde_json::to_string(message)?))
+    }
+
+    fn write(&self, message: Message) -> io::Result<()> {
+        let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        socket.send(message).map_err(plain)
+    }
+
+    /// Closes the connection for both ends.
+    pub(crate) fn close(&self) {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _it_is_closed = socket.get_ref().socket.shutdown(Shutdown::Both);
+    }
+}
+
+fn plain(error: Error) -> io::Error {
+    match error {
+        Error::Io(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+/// A socket of which each end of the connection has a clone. What is given to one `write` is written as a whole: the
+/// library gives it whole messages, and answers to pings by the receiving end must not end up inside those of the other.
+#[derive(Clone)]
+struct SharedSocket {
+    socket: Arc<Socket>,
+    writing: Arc<Mutex<()>>,
+}
+
+impl Read for SharedSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            ExecSocket::Plain(stream) => stream.read(bytes),
-            ExecSocket::Secret(stream) => stream.read(bytes),
-        }
+        (&*self.socket).read(bytes)
     }
 }
 
-impl Write for ExecSocket {
+impl Write for SharedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            ExecSocket::Plain(stream) => stream.write(bytes),
-            ExecSocket::Secret(stream) => stream.write(bytes),
-        }
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        (&*self.socket).write_all(bytes)?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            ExecSocket::Plain(stream) => stream.flush(),
-            ExecSocket::Secret(stream) => stream.flush(),
-        }
+        Ok(())
     }
 }
 
 impl Client {
+    /// Starts a program beside a running step.
     pub(crate) fn exec(
         &self,
         id: &str,
@@ -92,68 +150,118 @@ impl Client {
         wanted: &ExecRequest,
     ) -> Result<ExecConnection, ApiError> {
         let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
-        let body = serde_json::to_vec(wanted).map_err(|e| self.garbled(&e))?;
-        self.frames(&path, body)
+        self.websocket(&path, Some(CallerMessage::Start(wanted.clone())))
     }
 
     /// Connects to the standard input of a running step, or of its rank 0.
     pub(crate) fn input(&self, id: &str) -> Result<ExecConnection, ApiError> {
-        self.frames(&format!("/v1/steps/{}/input", segment(id)), Vec::new())
+        self.websocket(&format!("/v1/steps/{}/input", segment(id)), None)
     }
 
-    /// Makes a call that becomes a connection of frames.
-    fn frames(&self, path: &str, body: Vec<u8>) -> Result<ExecConnection, ApiError> {
+    /// Makes a call that becomes a WebSocket, sends the message that begins it, and waits for the first answer.
+    fn websocket(
+        &self,
+        path: &str,
+        begin: Option<CallerMessage>,
+    ) -> Result<ExecConnection, ApiError> {
         let lost = |error: io::Error| self.lost(&error);
-        let mut stream = self.connect().map_err(lost)?;
-        let request = self.upgrade_request(path, body);
-        stream.write_all(&request).map_err(lost)?;
-        let (head, first) = read_head(&mut stream).map_err(lost)?;
-        let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is not HTTP"))?;
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            // A program may be silent for any time.
-            stream.set_read_timeout(None).map_err(lost)?;
-            return Ok(ExecConnection { stream, first });
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
+        let socket = SharedSocket {
+            socket: Arc::new(self.connect().map_err(lost)?),
+            writing: Arc::default(),
+        };
+        let request = self.websocket_request(path)?;
+        let shaken = client_with_config(request, socket.clone(), Some(config));
+        let (reading, _) = shaken.map_err(|error| self.not_accepted(error, &socket))?;
+        let writing = WebSocket::from_raw_socket(socket.clone(), Role::Client, Some(config));
+        let writer = MessageWriter(Arc::new(Mutex::new(writing)));
+        if let Some(message) = begin {
+            writer.send(&message).map_err(lost)?;
         }
-        let mut body = first;
-        let rest = length_of(&head).map_or(MAX_REFUSAL_BYTES, |length| {
-            length
-                .saturating_sub(body.len() as u64)
-                .min(MAX_REFUSAL_BYTES)
+        let mut reader = MessageReader(reading);
+        let first = match reader.next().map_err(lost)? {
+            ReceivedMessage::Control(ServerMessage::Error(error)) => return Err(failed(error)),
+            ReceivedMessage::Control(first) => first,
+            ReceivedMessage::Data(..) => {
+                return Err(self.garbled(&"a WebSocket that begins with data"));
+            }
+            ReceivedMessage::Closed(reason) => {
+                let message = format!("it has closed the connection: {reason}");
+                return Err(lost(io::Error::other(message)));
+            }
+        };
+        // A program may be silent for any time.
+        socket.socket.set_read_timeout(None).map_err(lost)?;
+        Ok(ExecConnection {
+            first,
+            reader,
+            writer,
+        })
+    }
+
+    fn websocket_request(&self, path: &str) -> Result<impl IntoClientRequest + use<>, ApiError> {
+        let file = &self.context.file;
+        let uri: Result<Uri, _> = format!("ws://{}{path}", file.authority()).parse();
+        let uri = uri.map_err(|error| self.garbled(&error))?;
+        let request = ClientRequestBuilder::new(uri).with_sub_protocol(SUBPROTOCOL);
+        Ok(match &file.token {
+            None => request,
+            Some(token) => request.with_header("Authorization", format!("Bearer {token}")),
+        })
+    }
+
+    /// Returns the error of a call that has not become a WebSocket.
+    fn not_accepted<R: tungstenite::handshake::HandshakeRole>(
+        &self,
+        error: HandshakeError<R>,
+        socket: &SharedSocket,
+    ) -> ApiError {
+        match error {
+            HandshakeError::Interrupted(_) => self.lost(&io::ErrorKind::TimedOut.into()),
+            HandshakeError::Failure(Error::Io(error)) => self.lost(&error),
+            HandshakeError::Failure(Error::Http(answer)) => self.refused(*answer, socket),
+            HandshakeError::Failure(error) => self.garbled(&error),
+        }
+    }
+
+    /// Reads a refusal, of which the library has read the beginning.
+    fn refused(&self, answer: Response<Option<Vec<u8>>>, socket: &SharedSocket) -> ApiError {
+        let status = answer.status();
+        let length = answer.headers().get("content-length");
+        let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+        let mut body = answer.into_body().unwrap_or_default();
+        let rest = length.map_or(MAX_REFUSAL_BYTES, |length| {
+            length.saturating_sub(body.len() as u64)
         });
-        let read = stream.take(rest).read_to_end(&mut body);
-        read.map_err(lost)?;
-        Err(ApiError::Refused {
+        let rest = rest.min(MAX_REFUSAL_BYTES);
+        if let Err(error) = socket.clone().take(rest).read_to_end(&mut body) {
+            return self.lost(&error);
+        }
+        ApiError::Refused {
             status: status.as_u16(),
             error: serde_json::from_slice(&body).map_or_else(
                 |_| foreign_error(status, &body),
                 |body: ErrorBody| body.error,
             ),
-        })
-    }
-
-    /// Returns the error with which the coordinator closed the connection.
-    pub(crate) fn closed(&self, json: &[u8]) -> ApiError {
-        match serde_json::from_slice::<ErrorBody>(json) {
-            // It came after the status line, so the status is that of its usual cause: a lost right.
-            Ok(body) => ApiError::Refused {
-                status: StatusCode::FORBIDDEN.as_u16(),
-                error: body.error,
-            },
-            Err(error) => self.garbled(&error),
         }
     }
 
-    fn connect(&self) -> io::Result<ExecSocket> {
+    fn connect(&self) -> io::Result<Socket> {
         let tcp = self.connect_tcp()?;
         let context = self.context();
         let trust = ContextTls::of(context).map_err(io::Error::other)?;
-        let Some(trust) = trust else {
-            return Ok(ExecSocket::Plain(tcp));
+        let socket = match trust {
+            None => Socket::from(tcp),
+            Some(trust) => {
+                let config = trust.for_connections().map_err(io::Error::other)?;
+                let plain = tunnel::open(tcp, config, context.file.host(), ANSWER_LIMIT)?;
+                Socket::from(OwnedFd::from(plain))
+            }
         };
-        let config = trust.for_connections().map_err(io::Error::other)?;
-        let tunnel = tunnel::open(tcp, config, context.file.host(), ANSWER_LIMIT)?;
-        tunnel.set_read_timeout(Some(ANSWER_LIMIT))?;
-        Ok(ExecSocket::Secret(tunnel))
+        socket.set_read_timeout(Some(ANSWER_LIMIT))?;
+        Ok(socket)
     }
 
     fn connect_tcp(&self) -> io::Result<TcpStream> {
@@ -162,7 +270,6 @@ impl Client {
             match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
@@ -170,79 +277,14 @@ impl Client {
         }
         Err(last)
     }
-
-    fn upgrade_request(&self, path: &str, body: Vec<u8>) -> Vec<u8> {
-        let token = self.context.file.token.as_deref();
-        let shown = token.map_or_else(String::new, |token| {
-            format!("Authorization: Bearer {token}\r\n")
-        });
-        let mut request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n{shown}\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.context.file.authority(),
-            body.len()
-        )
-        .into_bytes();
-        request.extend(body);
-        request
-    }
 }
 
-/// Reads the head of an answer, and the part of the body that came with it.
-pub(crate) fn read_head(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 4096];
-    // Start of the next search: the end of the head may begin in what was searched.
-    let mut seen = 0;
-    loop {
-        let end = bytes[seen..]
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n");
-        if let Some(end) = end {
-            let first = bytes.split_off(seen + end + 4);
-            return Ok((String::from_utf8_lossy(&bytes).into_owned(), first));
-        }
-        if bytes.len() > MAX_HEAD_BYTES {
-            return Err(io::Error::other("its answer is too long"));
-        }
-        seen = bytes.len().saturating_sub(3);
-        match stream.read(&mut chunk)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => bytes.extend(&chunk[..count]),
-        }
-    }
-}
-
-pub(crate) fn status_of(head: &str) -> Option<StatusCode> {
-    let mut words = head.lines().next()?.split(' ');
-    words
-        .next()
-        .filter(|version| version.starts_with("HTTP/1."))?;
-    words.next()?.parse().ok()
-}
-
-pub(crate) fn length_of(head: &str) -> Option<u64> {
-    head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        let value = name
-            .eq_ignore_ascii_case("content-length")
-            .then_some(value)?;
-        value.trim().parse().ok()
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_head_says_its_status_and_the_length_of_what_follows() {
-        let head = "HTTP/1.1 409 Conflict\r\nServer: x\r\ncontent-length: 12\r\n\r\n";
-        assert_eq!(status_of(head), Some(StatusCode::CONFLICT));
-        assert_eq!(length_of(head), Some(12));
-        for head in ["", "SSH-2.0-x", "HTTP/1.1", "HTTP/1.1 abc no"] {
-            assert_eq!(status_of(head), None, "{head}");
-        }
-        assert_eq!(length_of("HTTP/1.1 101 x\r\n\r\n"), None);
+/// Returns the error by which the coordinator has ended a connection.
+pub(crate) fn failed(error: ErrorView) -> ApiError {
+    let codes = ErrorCode::ALL.iter();
+    let known = codes.into_iter().find(|code| code.as_str() == error.code);
+    ApiError::Refused {
+        status: known.map_or(500, |code| code.status()),
+        error,
     }
 }

@@ -190,30 +190,3 @@ fn answers_of_a_coordinator() {
             }
         });
 }
-
-/// Checks the parser of heads of `exec` answers: no byte after the head is lost, however it is cut.
-#[test]
-fn heads_of_answers() {
-    let words = [
-        "HTTP/1.1 101 Switching Protocols\r\n",
-        "HTTP/1.1 409 Conflict\r\n",
-        "content-length: 12\r\n",
-        "\r\n\r\n",
-        "upgrade: sluice-exec\r\n",
-        "18446744073709551615",
-    ];
-    Fuzz::new("exec-answer").words(&words).run(|input| {
-        let whole = client::read_head(&mut &input[..]);
-        let cut = client::read_head(&mut super::OneByOne(input));
-        let (Ok((head, first)), Ok((same, _))) = (&whole, &cut) else {
-            assert_eq!(whole.is_ok(), cut.is_ok());
-            return;
-        };
-        assert_eq!(head, same);
-        assert!(input.ends_with(first));
-        if let Some(status) = client::status_of(head) {
-            assert!(status.as_u16() >= 100);
-        }
-        let _announced = client::length_of(head);
-    });
-}

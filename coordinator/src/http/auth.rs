@@ -14,13 +14,15 @@ use std::net::IpAddr;
 use axum::RequestExt;
 use axum::extract::{RawPathParams, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, SEC_WEBSOCKET_PROTOCOL};
 use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::AccessSnapshot;
+use data_encoding::BASE64URL_NOPAD;
 use sluice_common::access::{AccessQuery, AuditEntry, Resource, Scope, Verb};
 use sluice_common::error_code::ErrorCode;
+use sluice_common::websocket::TOKEN_SUBPROTOCOL;
 
 use super::Api;
 use super::access::{self, AccessChanges, AccessWatch, Caller, Identity, RoutedCall};
@@ -169,7 +171,7 @@ struct PresentedCredentials {
 impl PresentedCredentials {
     fn of(request: &Request) -> Self {
         Self {
-            token: shown(request.headers()).map(<[u8]>::to_vec),
+            token: shown(request.headers()),
             user: user(request),
             cross_site: is_cross_site(request),
         }
@@ -298,9 +300,24 @@ fn is_own_name(host: &str, names: &[String]) -> bool {
         || names.iter().any(is_ours)
 }
 
-fn shown(headers: &HeaderMap) -> Option<&[u8]> {
-    let header = headers.get(AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = header.split_at_checked("Bearer ".len())?;
+/// Returns the token of a call: of `Authorization`, or of a WebSocket's subprotocols, because a browser cannot set
+/// headers for one.
+fn shown(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let Some(header) = headers.get(AUTHORIZATION) else {
+        return subprotocols(headers).find_map(|offered| {
+            let token = offered.strip_prefix(TOKEN_SUBPROTOCOL)?;
+            // One that is not encoded is no credential, and refused as that.
+            Some(BASE64URL_NOPAD.decode(token.as_bytes()).unwrap_or_default())
+        });
+    };
+    let (scheme, token) = header.as_bytes().split_at_checked("Bearer ".len())?;
     let bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
-    bearer.then(|| token.trim_ascii())
+    bearer.then(|| token.trim_ascii().to_vec())
+}
+
+/// Returns the subprotocols that a WebSocket's call offers.
+pub(super) fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let headers = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let texts = headers.filter_map(|header| header.to_str().ok());
+    texts.flat_map(|text| text.split(',').map(str::trim))
 }

@@ -1,43 +1,35 @@
-//! Runs programs beside steps, and sends steps their input: the call becomes a connection to the agent on the step's
-//! host, and frames pass through unread. The end of either side ends both: if the caller goes, the agent kills the
-//! program. A caller who loses the right is cut off with a last frame that says why.
+//! Runs programs beside steps, and sends steps their input: the call becomes a WebSocket ([`stream`]) to the caller and
+//! a connection to the agent on the step's host.
 //!
-//! Refusals are sent before the connection is made, as ordinary errors.
+//! Refusals that need no message of the caller are sent before the WebSocket is made, as ordinary errors.
+
+mod stream;
 
 use std::time::Duration;
 
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, UPGRADE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use coordinator_core::{Core, Refusal};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use sluice_common::attempt_dir::INPUT_ENDED;
-use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameBoundaries, FrameKind, encode_frame};
+use sluice_common::exec::ExecOrder;
 use sluice_common::id::{AttemptId, NodeName, StepId, UserName};
-use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::state::StepState;
+use sluice_common::websocket::{Empty, ServerMessage};
 use sluice_common::wire::{LogReply, LogRequest, LogStream};
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::Api;
-use super::access::{Caller, CloseReason, WatchedUpgrade};
-use super::body;
+use super::access::Caller;
 use super::connections::Peer;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
+use stream::{Handshake, StreamCall};
 
 /// Longest time to an agent's answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-
-/// Bytes passed on in one write.
-const CHUNK_BYTES: usize = 64 * 1024;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,11 +49,11 @@ struct ExecTarget {
 struct AgentStream {
     writer: FrameWriter,
     reader: FrameReader,
-    /// Frame for the caller before those of the agent.
-    first: Vec<u8>,
+    /// Message for the caller before those of the agent.
+    first: ServerMessage,
 }
 
-/// Handles `POST /v1/steps/{id}/input`.
+/// Handles `GET /v1/steps/{id}/input`.
 pub(super) async fn input(
     State(api): State<Api>,
     caller: Caller,
@@ -72,10 +64,9 @@ pub(super) async fn input(
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
     let rank = rank(&params)?;
-    let upgrade = wanted_upgrade(&mut request);
     let target = api.engine().read(move |core| find(core, step, rank));
     let target = target.await??;
-    let upgrade = upgrade.ok_or_else(no_upgrade)?;
+    let handshake = Handshake::of(&mut request)?;
     // The host cannot check it: it knows the step's user alone.
     if target.submitted_by.is_some() && by(&caller, &target) != target.submitted_by {
         return Err(ApiError::InputRefused {
@@ -83,24 +74,13 @@ pub(super) async fn input(
             message: "only its submitter and admins may send its input".to_owned(),
         });
     }
-    let way = reach(&api, target, LogStream::Input, None).await?;
-    Ok(switch(api, peer, upgrade, way))
+    let agent = reach(&api, target, LogStream::Input, None).await?;
+    Ok(handshake.accept(api, peer, StreamCall::Input(agent)))
 }
 
 fn rank(params: &ExecParams) -> Result<usize, ApiError> {
     let rank = params::number("rank", params.rank.as_deref())?;
     Ok(rank.map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)))
-}
-
-fn wanted_upgrade(request: &mut Request) -> Option<WatchedUpgrade> {
-    let upgrade = request.extensions_mut().remove::<WatchedUpgrade>();
-    upgrade.filter(|_| wants_upgrade(request.headers()))
-}
-
-fn no_upgrade() -> ApiError {
-    let headers = format!("`Connection: Upgrade` and `Upgrade: {}`", exec::UPGRADE);
-    let message = format!("this call becomes a connection of frames: send {headers}");
-    params::invalid("Upgrade", message)
 }
 
 /// The user on whose behalf the caller acts.
@@ -111,24 +91,7 @@ fn by(caller: &Caller, target: &ExecTarget) -> Option<UserName> {
     }
 }
 
-/// Answers that the connection carries frames from now on.
-fn switch(api: Api, peer: Peer, upgrade: WatchedUpgrade, way: AgentStream) -> Response {
-    // A reader of a program's output may be slow: the program waits for him.
-    peer.stall_policy.allow_stalls();
-    tokio::spawn(async move {
-        // The connection keeps its permit until it ends.
-        let _seat = peer.permit;
-        let carry = |upgraded, last_word| carry(api, upgraded, last_word, way);
-        upgrade.run(carry).await;
-    });
-    let headers = [
-        (CONNECTION, HeaderValue::from_static("Upgrade")),
-        (UPGRADE, HeaderValue::from_static(exec::UPGRADE)),
-    ];
-    (StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response()
-}
-
-/// Handles `POST /v1/steps/{id}/exec`.
+/// Handles `GET /v1/steps/{id}/exec`.
 pub(super) async fn exec(
     State(api): State<Api>,
     caller: Caller,
@@ -139,25 +102,11 @@ pub(super) async fn exec(
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
     let rank = rank(&params)?;
-    let upgrade = wanted_upgrade(&mut request);
-    let bytes = body::read(request, MAX_BODY_BYTES).await?;
-    let wanted: ExecRequest = body::parse(&bytes, "")?;
-    wanted.check()?;
     let target = api.engine().read(move |core| find(core, step, rank));
     let target = target.await??;
-    let upgrade = upgrade.ok_or_else(no_upgrade)?;
-    let order = ExecOrder {
-        command: wanted.command,
-        by: by(&caller, &target),
-        terminal: wanted.terminal,
-    };
-    let way = reach(&api, target, LogStream::Exec, Some(&order)).await?;
-    Ok(switch(api, peer, upgrade, way))
-}
-
-fn wants_upgrade(headers: &HeaderMap) -> bool {
-    let wanted = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
-    wanted.is_some_and(|wanted| wanted.eq_ignore_ascii_case(exec::UPGRADE))
+    let handshake = Handshake::of(&mut request)?;
+    let by = by(&caller, &target);
+    Ok(handshake.accept(api, peer, StreamCall::Exec { target, by }))
 }
 
 fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
@@ -225,11 +174,11 @@ async fn reach(
             writer,
             reader,
             first: match stream {
-                LogStream::Input if offset == INPUT_ENDED => {
-                    encode_frame(FrameKind::InputEnded, &[])
+                LogStream::Input if offset == INPUT_ENDED => ServerMessage::InputEnded(Empty {}),
+                LogStream::Input => ServerMessage::Taken(offset),
+                LogStream::Exec | LogStream::Stdout | LogStream::Stderr => {
+                    ServerMessage::Started(Empty {})
                 }
-                LogStream::Input => encode_frame(FrameKind::Taken, &offset.to_be_bytes()),
-                LogStream::Exec | LogStream::Stdout | LogStream::Stderr => Vec::new(),
             },
         }),
         LogReply::Refused { message } if stream == LogStream::Input => {
@@ -242,96 +191,5 @@ async fn reach(
             node: node.to_string(),
             message,
         }),
-    }
-}
-
-/// Carries frames until either side has gone, or the caller has lost the right. Dropping the stream tells the agent to
-/// kill the program.
-async fn carry(
-    api: Api,
-    upgraded: Upgraded,
-    last_word: CloseReason,
-    AgentStream {
-        writer,
-        reader,
-        first,
-    }: AgentStream,
-) {
-    let (from_caller, mut to_caller) = tokio::io::split(TokioIo::new(upgraded));
-    if to_caller.write_all(&first).await.is_err() {
-        return;
-    }
-    tokio::select! {
-        () = up(from_caller, writer, last_word.clone()) => {}
-        () = down(reader, to_caller, last_word) => {}
-        () = api.stopped() => {}
-    }
-}
-
-/// Carries the caller's frames, for as long as the caller has the right.
-async fn up(
-    mut from_caller: ReadHalf<TokioIo<Upgraded>>,
-    mut writer: FrameWriter,
-    mut last_word: CloseReason,
-) {
-    let mut bytes = vec![0; CHUNK_BYTES];
-    loop {
-        let count = tokio::select! {
-            biased;
-            () = received(&mut last_word) => return std::future::pending().await,
-            read = from_caller.read(&mut bytes) => read.unwrap_or(0),
-        };
-        if count == 0 {
-            return;
-        }
-        if writer.send_bytes(&bytes[..count]).await.is_err() {
-            // The program has ended: its unread input is discarded, and its exit is on the way to the caller.
-            return std::future::pending().await;
-        }
-    }
-}
-
-/// Carries the program's frames. The final message goes between two frames, so a frame that has begun is finished
-/// first.
-async fn down(
-    mut reader: FrameReader,
-    mut to_caller: WriteHalf<TokioIo<Upgraded>>,
-    mut last_word: CloseReason,
-) {
-    let mut edges = FrameBoundaries::default();
-    loop {
-        let is_over = last_word.borrow().is_some();
-        if is_over && edges.missing() == 0 {
-            break;
-        }
-        let most = if is_over {
-            edges.missing()
-        } else {
-            CHUNK_BYTES
-        };
-        let read = tokio::select! {
-            biased;
-            () = received(&mut last_word), if !is_over => continue,
-            read = reader.read_bytes(most.min(CHUNK_BYTES)) => read,
-        };
-        let Ok(Some(bytes)) = read else { break };
-        edges.advance(&bytes);
-        if to_caller.write_all(&bytes).await.is_err() {
-            return;
-        }
-    }
-    let end = last_word.borrow().clone();
-    if let Some(why) = end.filter(|_| edges.missing() == 0) {
-        let last = encode_frame(FrameKind::Closed, why.as_bytes());
-        let _the_caller_is_gone = to_caller.write_all(&last).await;
-    }
-    let _the_caller_is_gone = to_caller.shutdown().await;
-}
-
-/// Resolves when there is a final message.
-async fn received(last_word: &mut CloseReason) {
-    let end = last_word.wait_for(Option::is_some).await.is_ok();
-    if !end {
-        std::future::pending().await
     }
 }

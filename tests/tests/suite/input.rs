@@ -252,7 +252,7 @@ fn only_a_step_that_takes_input_has_a_way_in() {
     let dev = Dev::start();
     dev.ok(&["submit", "--id", "a", "--", "sleep", "1000"]);
     dev.step_in("a", &["running"]);
-    let (status, body) = dev.call("POST", "/v1/steps/a/input", None);
+    let (status, body) = dev.call("GET", "/v1/steps/a/input", None);
     assert_eq!(
         (status, &body["error"]["detail"]["parameter"]),
         (400, &"Upgrade".into()),

@@ -58,6 +58,13 @@ fn every_answer_is_what_the_document_says() {
 }
 
 #[test]
+fn the_websockets_are_spoken_by_another_library() {
+    let dev = dev();
+    let said = ok(&script("streams.py", &dev).output().unwrap());
+    assert_eq!(said, "OK\n");
+}
+
+#[test]
 fn a_generated_client_drives_the_api() {
     let dev = dev();
     let python = python();
@@ -183,6 +190,9 @@ fn every_example_of_the_page_works() {
         match *kind {
             "sh" => said.push_str(&ok(&shell(text).output().unwrap())),
             "sh follow" => said.push_str(&first_event(shell(text))),
+            "python" => said.push_str(&ok(&in_python(text, &dev).output().unwrap())),
+            // It is for a browser: streams.py calls like one.
+            "js" => {}
             _ => panic!("nobody runs this block: {kind}\n{text}"),
         }
     }
@@ -191,11 +201,24 @@ fn every_example_of_the_page_works() {
         "ne\n",
         "event: coordinator_started",
         r#""state":"succeeded""#,
+        r#"{"started":{}}"#,
+        "channel 1 HELLO\n",
+        r#"{"exit":{"code":0}}"#,
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     let made = said.matches(r#""command":["true"]"#).count();
     assert!(made >= 3, "{said}");
+}
+
+/// A script with the packages of the tests, and with the variables of the page.
+fn in_python(script: &str, dev: &Dev) -> Command {
+    let mut command = Command::new(python());
+    command
+        .args(["-c", script])
+        .env("URL", format!("http://{}", dev.http))
+        .env("TOKEN", dev.token());
+    command
 }
 
 /// Reads a stream until its first event's type, then drops it.

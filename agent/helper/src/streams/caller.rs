@@ -126,7 +126,6 @@ impl CallerInput {
                 | FrameKind::Stdout
                 | FrameKind::Stderr
                 | FrameKind::Exit
-                | FrameKind::Closed
                 | FrameKind::Taken
                 | FrameKind::InputEnded
                 | FrameKind::TakenOver => {}

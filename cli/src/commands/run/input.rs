@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::mpsc::Sender;
@@ -17,10 +17,11 @@ use std::time::Duration;
 use nix::unistd::{Whence, lseek};
 use signal_hook::consts::SIGWINCH;
 use sluice_common::error_code::ErrorCode;
-use sluice_common::exec::{FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame};
+use sluice_common::exec::MAX_FRAME_BYTES;
+use sluice_common::websocket::{CallerMessage, Empty, ServerMessage};
 
 use super::RunEvent;
-use crate::client::{ApiError, Backoff, Client, ExecConnection, ExecSocket};
+use crate::client::{ApiError, Backoff, Client, ExecConnection, MessageReader, ReceivedMessage};
 use crate::signals;
 use crate::terminal::{self, KeyScanner};
 
@@ -295,15 +296,15 @@ impl InputSender {
 
     /// Sends by one connection until it ends.
     fn session(&self, connection: ExecConnection) -> Result<SessionEnd, InputStop> {
-        let ExecConnection { mut stream, first } = connection;
-        let mut frames = FrameDecoder::default();
-        frames.push(&first);
-        let mut sent = match next_frame(&mut stream, &mut frames) {
-            Some((FrameKind::Taken, number)) => {
-                u64::from_be_bytes(number.try_into().unwrap_or_default())
-            }
-            Some((FrameKind::InputEnded, _)) => return Ok(SessionEnd::Complete),
-            Some(_) | None => return Ok(SessionEnd::Lost),
+        let ExecConnection {
+            first,
+            reader,
+            writer,
+        } = connection;
+        let mut sent = match first {
+            ServerMessage::Taken(number) => number,
+            ServerMessage::InputEnded(_) => return Ok(SessionEnd::Complete),
+            _ => return Ok(SessionEnd::Lost),
         };
         let is_here = self.shared.change(|window| {
             window.over = None;
@@ -313,11 +314,8 @@ impl InputSender {
         if !is_here {
             return Err(InputStop::NotRepeatable);
         }
-        let Ok(from_host) = stream.try_clone() else {
-            return Ok(SessionEnd::Lost);
-        };
         let shared = Arc::clone(&self.shared);
-        thread::spawn(move || hear(from_host, frames, &shared));
+        thread::spawn(move || hear(reader, &shared));
         let mut ended = false;
         loop {
             let mut window = self.shared.wait(|window| {
@@ -334,16 +332,13 @@ impl InputSender {
             let at_end = window.ended && piece.is_empty();
             drop(window);
             let written = match resized {
-                true => stream.write_all(&encode_frame(
-                    FrameKind::Resize,
-                    &terminal::size().to_bytes(),
-                )),
-                false if piece.is_empty() && !at_end => Ok(()),
-                false => stream.write_all(&encode_frame(FrameKind::Stdin, &piece)),
+                true => writer.send(&CallerMessage::Resize(terminal::size())),
+                false if at_end => writer.send(&CallerMessage::EndInput(Empty {})),
+                false => writer.send_input(&piece),
             };
             if written.is_err() {
                 // The other thread says how it ended.
-                stream.close();
+                writer.close();
                 return Ok(self
                     .shared
                     .wait(|window| window.over.is_some())
@@ -365,36 +360,24 @@ fn may_run(error: &ApiError) -> bool {
 }
 
 /// Hears what the host has taken, to the end of the connection.
-fn hear(mut stream: ExecSocket, mut frames: FrameDecoder, shared: &Shared) {
+fn hear(mut reader: MessageReader, shared: &Shared) {
     let end = loop {
-        match next_frame(&mut stream, &mut frames) {
-            Some((FrameKind::Taken, number)) => {
-                let taken = u64::from_be_bytes(number.try_into().unwrap_or_default());
+        let Ok(ReceivedMessage::Control(message)) = reader.next() else {
+            break SessionEnd::Lost;
+        };
+        match message {
+            ServerMessage::Taken(taken) => {
                 shared.change(|window| window.taken = taken.min(window.end()).max(window.taken));
             }
-            Some((FrameKind::InputEnded, _)) => break SessionEnd::Complete,
-            Some((FrameKind::TakenOver, _)) => break SessionEnd::TakenOver,
-            Some((FrameKind::Closed, _)) | None => break SessionEnd::Lost,
-            Some(_) => {}
+            ServerMessage::InputEnded(_) => break SessionEnd::Complete,
+            ServerMessage::TakenOver(_) => break SessionEnd::TakenOver,
+            ServerMessage::Error(_) | ServerMessage::Started(_) | ServerMessage::Exit(_) => {
+                break SessionEnd::Lost;
+            }
         }
     };
     shared.change(|window| window.over = Some(end));
-    stream.close();
-}
-
-/// The next frame; `None` if the connection has ended.
-fn next_frame(stream: &mut ExecSocket, frames: &mut FrameDecoder) -> Option<(FrameKind, Vec<u8>)> {
-    let mut bytes = [0; 4096];
-    loop {
-        if let Some(frame) = frames.next_frame().ok()? {
-            return Some(frame);
-        }
-        match stream.read(&mut bytes) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Ok(count @ 1..) => frames.push(&bytes[..count]),
-            Ok(_) | Err(_) => return None,
-        }
-    }
+    reader.close();
 }
 
 #[cfg(test)]

@@ -79,8 +79,9 @@ pub(in super::super) async fn admit(
     judged
 }
 
+/// Judges by the verb, because a WebSocket is a `GET` whatever it is for.
 fn changes(row: &CallRule) -> bool {
-    row.method != "GET"
+    !matches!(row.verb, Verb::Get | Verb::List)
 }
 
 /// Returns the error for a wrong method or verb.

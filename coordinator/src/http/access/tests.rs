@@ -170,7 +170,7 @@ fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
         ("GET", ":wait"),
         ("GET", "/explain"),
         ("GET", "/logs"),
-        ("POST", "/exec"),
+        ("GET", "/exec"),
         ("POST", ":cancel"),
         ("POST", "%3Acancel"),
         ("POST", ":suspend"),
@@ -484,6 +484,7 @@ fn what_is_done_and_what_is_refused_is_noted() {
     let guarded = SecuredHarness::with_steps();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
     guarded.call(&token, "POST", "/v1/steps/ours-train:cancel", "");
+    guarded.call(&token, "GET", "/v1/steps/ours-train/exec", "");
     guarded.call(&token, "POST", "/v1/nodes/n%1b%5b2J:drain", "");
     guarded.call(&token, "GET", "/v1/nodes/n1", "");
     guarded.call("guessed", "GET", "/v1/steps", "");
@@ -496,11 +497,12 @@ fn what_is_done_and_what_is_refused_is_noted() {
             break noted;
         }
     };
-    let last = &noted[noted.len() - 4..];
+    let last = &noted[noted.len() - 5..];
     assert_eq!(
         last,
         [
             "token/ci cancel steps ours-train allowed",
+            "token/ci create steps/exec ours-train allowed",
             "token/ci drain nodes n\\u{1b}[2J refused",
             "token/ci get nodes n1 refused",
             "nobody list steps - refused",

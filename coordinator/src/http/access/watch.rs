@@ -24,7 +24,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use sluice_common::access::TokenDigest;
 use sluice_common::time::Time;
 use sluice_transport::HttpsServer;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::super::Api;
@@ -209,7 +209,7 @@ fn is_of_events(kind: &HeaderValue) -> bool {
     kind.as_bytes().starts_with(b"text/event-stream")
 }
 
-/// Returns the final message of a stream, as JSON.
+/// Returns the final event of a stream, as JSON.
 fn last_word(error: &ApiError) -> String {
     serde_json::to_string(&error.body()).expect("an error body is plain JSON")
 }
@@ -260,8 +260,8 @@ impl HttpBody for WatchedBody {
     }
 }
 
-/// Final message to a connection that has lost its access; `None` until then.
-pub(in super::super) type CloseReason = watch::Receiver<Option<String>>;
+/// Resolves with the reason when a connection has lost its access.
+pub(in super::super) type CloseReason = oneshot::Receiver<ApiError>;
 
 /// A connection that can be upgraded to another protocol, for as long as the call's access lasts.
 #[derive(Clone, Debug)]
@@ -271,8 +271,7 @@ pub(in super::super) struct WatchedUpgrade {
 }
 
 impl WatchedUpgrade {
-    /// Runs the upgraded connection until it ends. When access is lost, it gets the final message and a moment to send
-    /// it.
+    /// Runs the upgraded connection until it ends. When access is lost, it gets the reason and a moment to send it.
     pub(in super::super) async fn run<F: Future<Output = ()>>(
         self,
         carry: impl FnOnce(Upgraded, CloseReason) -> F,
@@ -280,12 +279,14 @@ impl WatchedUpgrade {
         let Ok(upgraded) = self.upgrade.await else {
             return;
         };
-        let (closing, closed) = watch::channel(None);
+        let (closing, closed) = oneshot::channel();
         let mut carrying = pin!(carry(upgraded, closed));
         tokio::select! {
             () = carrying.as_mut() => return,
-            error = self.watch.lost() => closing.send_replace(Some(last_word(&error))),
-        };
+            error = self.watch.lost() => {
+                let _it_is_ending = closing.send(error);
+            }
+        }
         let _it_says_nothing = timeout(LAST_WORD_LIMIT, carrying).await;
     }
 }

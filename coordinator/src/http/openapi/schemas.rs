@@ -15,12 +15,12 @@ use sluice_common::api::{
     TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
-use sluice_common::exec::ExecRequest;
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::template::Template;
 use sluice_common::topology::TopologySpec;
 use sluice_common::validation::ValidationSpec;
+use sluice_common::websocket::{CallerMessage, ServerMessage};
 
 use super::object;
 
@@ -53,10 +53,11 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<RecoveryView>();
     answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
+    answers.add::<ServerMessage>();
     let mut requests = DerivedSchemas::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
     requests.add::<ApiTokenRequest>();
-    requests.add::<ExecRequest>();
+    requests.add::<CallerMessage>();
     requests.add::<CordonRequest>();
     requests.add::<UncordonRequest>();
     requests.add::<DrainRequest>();
