@@ -230,6 +230,8 @@ impl State {
                     step.spec.env = values;
                     self.index.update_weight(step, before);
                 }
+                // An array may be forgotten before a part that still holds resources, which starts no more.
+                None if array.is_some() && step.state.is_terminal() => {}
                 Some(_) | None => return Ok(Some(id.clone())),
             }
         }

@@ -440,3 +440,28 @@ fn a_part_is_told_its_index_and_its_array() {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
     }
 }
+
+#[test]
+fn a_part_that_outlives_its_array_needs_no_variables() {
+    let mut harness = Harness::with(crate::Settings {
+        bounds: crate::Bounds {
+            keep_finished: 1,
+            ..SETTINGS.bounds
+        },
+        ..SETTINGS
+    });
+    harness.hello(hello("n", 4, 4));
+    harness.submit("a", of_array(spec(0, 1000), "0")).unwrap();
+    harness.status("n", "a.0.1", ended(Exit::Code(0)));
+    harness.submit("x", spec(0, 1000)).unwrap();
+    end(&mut harness, "x.1", 0);
+    assert_eq!(parts(&harness), ["a.0"]);
+    assert!(harness.core.state().step(&step("a")).is_none());
+    let snapshot = serde_json::to_string(harness.core.state()).unwrap();
+    let mut state: crate::State = serde_json::from_str(&snapshot).unwrap();
+    let x = harness.step("x").spec.env.clone();
+    let variables = |id: &sluice_common::id::StepId| {
+        Ok::<_, crate::ApplyError>((id.as_str() == "x").then(|| x.clone()))
+    };
+    assert_eq!(state.give_environments(variables), Ok(None));
+}
