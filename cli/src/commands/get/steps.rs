@@ -48,9 +48,9 @@ fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
     }
 }
 
-/// Puts each step below the array of which it is a part, or else below the first step after which it starts, and indents
-/// its id. Steps on the same level stay in their order.
-fn as_tree(steps: Vec<StepView>) -> Vec<StepView> {
+/// Puts each step below the array of which it is a part, or else below the first step after which it starts, and draws
+/// the lines to it before its id, as `tree` does. Steps on the same level stay in their order.
+fn as_tree(steps: &[StepView]) -> Vec<StepView> {
     let places: BTreeMap<&str, usize> = (steps.iter().enumerate())
         .map(|(place, step)| (step.id.as_str(), place))
         .collect();
@@ -67,21 +67,48 @@ fn as_tree(steps: Vec<StepView>) -> Vec<StepView> {
             .push(place);
     }
     let mut tree = Vec::with_capacity(steps.len());
-    let mut open: Vec<(usize, usize)> = Vec::new();
-    let add = |open: &mut Vec<(usize, usize)>, parent, depth| {
-        let children = below.get(&parent).into_iter().flatten().rev();
-        open.extend(children.map(|child| (*child, depth)));
-    };
-    add(&mut open, None, 0);
-    while let Some((place, depth)) = open.pop() {
-        let mut step = steps[place].clone();
-        if depth > 0 {
-            step.id = format!("{}└─ {}", "   ".repeat(depth - 1), step.id);
-        }
-        tree.push(step);
-        add(&mut open, Some(place), depth + 1);
+    // The next step to add comes last.
+    let mut open = children(&below, None, "");
+    while let Some(ChildRow { place, line, lines }) = open.pop() {
+        let id = format!("{line}{}", steps[place].id);
+        tree.push(StepView {
+            id,
+            ..steps[place].clone()
+        });
+        open.extend(children(&below, Some(place), &lines));
     }
     tree
+}
+
+/// A step in a tree, and the lines drawn before it.
+struct ChildRow {
+    place: usize,
+    /// Text before its id.
+    line: String,
+    /// Text before the lines of the steps below it.
+    lines: String,
+}
+
+/// The steps below `parent`, the last first.
+fn children(
+    below: &BTreeMap<Option<usize>, Vec<usize>>,
+    parent: Option<usize>,
+    lines: &str,
+) -> Vec<ChildRow> {
+    let places = below.get(&parent).into_iter().flatten().rev();
+    let nodes = places.enumerate().map(|(nth, place)| {
+        let (line, under) = match (parent, nth) {
+            (None, _) => ("", ""),
+            (Some(_), 0) => ("└─ ", "   "),
+            (Some(_), _) => ("├─ ", "│  "),
+        };
+        ChildRow {
+            place: *place,
+            line: format!("{lines}{line}"),
+            lines: format!("{lines}{under}"),
+        }
+    });
+    nodes.collect()
 }
 
 impl Gettable for StepView {
@@ -105,7 +132,7 @@ impl Gettable for StepView {
             ));
         }
         Ok(match args.tree && out.format().is_text() {
-            true => as_tree(items),
+            true => as_tree(&items),
             false => items,
         })
     }
@@ -139,5 +166,47 @@ impl Gettable for StepView {
 impl HasLabels for StepView {
     fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::step::tests::running;
+
+    #[test]
+    fn a_tree_has_lines_to_each_step() {
+        let step = |id: &str, part_of: Option<&str>, after: &[&str]| StepView {
+            id: id.to_owned(),
+            part_of: part_of.map(str::to_owned),
+            after: after.iter().map(|it| (*it).to_owned()).collect(),
+            ..running()
+        };
+        let steps = [
+            step("sweep", None, &[]),
+            step("sweep.0", Some("sweep"), &[]),
+            step("sweep.1", Some("sweep"), &[]),
+            step("other", None, &[]),
+            step("score", None, &["sweep.0:any"]),
+            step("plot", None, &["score"]),
+            step("mail", None, &["plot"]),
+            step("report", None, &["sweep.0", "score"]),
+            step("lost", None, &["forgotten"]),
+        ];
+        let tree: Vec<String> = as_tree(&steps).into_iter().map(|step| step.id).collect();
+        assert_eq!(
+            tree,
+            [
+                "sweep",
+                "├─ sweep.0",
+                "│  ├─ score",
+                "│  │  └─ plot",
+                "│  │     └─ mail",
+                "│  └─ report",
+                "└─ sweep.1",
+                "other",
+                "lost",
+            ]
+        );
     }
 }
