@@ -1,5 +1,5 @@
-//! `sluice wait`: waits until steps have ended or reached a state, and prints each as it does. All are watched at the
-//! same time, so that one that can never reach the state is reported at once: a few by a call for each, many by the
+//! `sluice wait`: waits until steps have ended or reached a state, and prints each as it does. On a terminal it shows how
+//! many have, and of a single array how many of its parts. All steps are watched at the same time, so that one that can never reach the state is reported at once: a few by a call for each, many by the
 //! stream of events (`wait/events.rs`).
 
 mod events;
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sluice_common::api::StepView;
+use sluice_common::array::PartCounts;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 
@@ -28,7 +29,18 @@ const MAX_WATCHERS: usize = 32;
 /// Time that one call waits.
 const LONG_POLL: Duration = Duration::from_secs(30);
 
+/// Time between two reads of the progress of an array.
+const PARTS_EVERY: Duration = Duration::from_secs(1);
+
 type WaitResult = (String, Result<StepView, Failure>);
+
+/// A report of a watcher.
+enum WaitReport {
+    /// A step is decided, or cannot be watched.
+    Decided(Box<WaitResult>),
+    /// Progress of the array that is waited for.
+    Parts(PartCounts),
+}
 
 pub(crate) fn run(client: &Client, args: &WaitArgs, out: Out) -> Result<u8, Failure> {
     let deadline = args.timeout.map(|limit| (limit, Instant::now() + limit));
@@ -40,8 +52,13 @@ pub(crate) fn run(client: &Client, args: &WaitArgs, out: Out) -> Result<u8, Fail
         progress.show();
         let next = next(&answers, deadline, &waiting, args.until);
         progress.hide();
-        let Some((id, answer)) = next? else {
-            break;
+        let (id, answer) = match next? {
+            Some(WaitReport::Decided(result)) => *result,
+            Some(WaitReport::Parts(counts)) => {
+                progress.parts = Some(counts);
+                continue;
+            }
+            None => break,
         };
         let step = answer?;
         waiting.remove(&id);
@@ -104,13 +121,13 @@ fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
     })
 }
 
-/// Returns the next answer; `None` once no watcher is left.
+/// Returns the next report; `None` once no watcher is left.
 fn next(
-    answers: &Receiver<WaitResult>,
+    answers: &Receiver<WaitReport>,
     deadline: Option<(Duration, Instant)>,
     waiting: &BTreeSet<String>,
     wanted: Option<StepState>,
-) -> Result<Option<WaitResult>, Failure> {
+) -> Result<Option<WaitReport>, Failure> {
     let Some((limit, deadline)) = deadline else {
         return Ok(answers.recv().ok());
     };
@@ -151,8 +168,12 @@ fn watch(
     ids: &BTreeSet<String>,
     state: Option<StepState>,
     out: Out,
-) -> Receiver<WaitResult> {
+) -> Receiver<WaitReport> {
     let (send, receive) = mpsc::channel();
+    if let Some(id) = ids.first().filter(|_| ids.len() == 1 && out.is_watched()) {
+        let (client, id, send) = (client.clone(), id.clone(), send.clone());
+        thread::spawn(move || report_parts(&client, &id, &send));
+    }
     if ids.len() > MAX_WATCHERS {
         let (client, ids) = (client.clone(), ids.clone());
         thread::spawn(move || events::watch(&client, ids, state, &send, out));
@@ -169,7 +190,7 @@ fn watcher(
     client: &Client,
     id: String,
     state: Option<StepState>,
-    send: &Sender<WaitResult>,
+    send: &Sender<WaitReport>,
     out: Out,
 ) {
     loop {
@@ -180,8 +201,22 @@ fn watcher(
             continue;
         }
         // The command may have ended.
-        drop(send.send((id, answer.map_err(Failure::from))));
+        let result = (id, answer.map_err(Failure::from));
+        drop(send.send(WaitReport::Decided(Box::new(result))));
         return;
+    }
+}
+
+/// Reports the progress of a step again and again, if it is an array. Failed calls are reported by its watcher.
+fn report_parts(client: &Client, id: &str, send: &Sender<WaitReport>) {
+    loop {
+        if let Ok(step) = client.step(id) {
+            let Some(array) = step.array else { return };
+            if send.send(WaitReport::Parts(array.parts)).is_err() {
+                return;
+            }
+        }
+        thread::sleep(PARTS_EVERY);
     }
 }
 

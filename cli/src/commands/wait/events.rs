@@ -10,7 +10,7 @@ use sluice_common::state::StepState;
 
 use super::super::changes::{StaleRows, follow};
 use super::super::outage_note;
-use super::{WaitResult, is_decided};
+use super::{WaitReport, WaitResult, is_decided};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
@@ -25,7 +25,7 @@ pub(super) fn watch(
     client: &Client,
     mut ids: BTreeSet<String>,
     state: Option<StepState>,
-    send: &Sender<WaitResult>,
+    send: &Sender<WaitReport>,
     out: Out,
 ) {
     let (tell, news) = mpsc::channel();
@@ -45,7 +45,11 @@ pub(super) fn watch(
         for (id, answer) in answers {
             ids.remove(&id);
             let failed = answer.is_err();
-            if send.send((id, answer)).is_err() || failed {
+            if send
+                .send(WaitReport::Decided(Box::new((id, answer))))
+                .is_err()
+                || failed
+            {
                 return;
             }
         }

@@ -1,6 +1,7 @@
-//! Progress of a wait for many steps, as one line on stderr that is rewritten.
+//! Progress of a wait for many steps, or for the parts of an array, as one line on stderr that is rewritten.
 
 use sluice_common::api::StepView;
+use sluice_common::array::PartCounts;
 use sluice_common::state::StepState;
 
 use crate::out::Out;
@@ -11,6 +12,8 @@ pub(super) struct WaitStatus {
     wanted: Option<StepState>,
     done: usize,
     failed: usize,
+    /// Progress of its parts, if one step is waited for and it is an array.
+    pub(super) parts: Option<PartCounts>,
     out: Out,
 }
 
@@ -21,6 +24,7 @@ impl WaitStatus {
             wanted,
             done: 0,
             failed: 0,
+            parts: None,
             out,
         }
     }
@@ -35,18 +39,25 @@ impl WaitStatus {
     }
 
     pub(super) fn show(&self) {
-        if self.all > 1 {
+        if self.has_line() {
             self.out.progress_line(&self.text());
         }
     }
 
     pub(super) fn hide(&self) {
-        if self.all > 1 {
+        if self.has_line() {
             self.out.progress_line("");
         }
     }
 
+    fn has_line(&self) -> bool {
+        self.all > 1 || self.parts.is_some()
+    }
+
     fn text(&self) -> String {
+        if let Some(parts) = &self.parts {
+            return parts.to_string();
+        }
         let Self {
             all, done, failed, ..
         } = self;
@@ -77,6 +88,16 @@ mod tests {
             progress.count(&StepView { state, ..running() });
         }
         assert_eq!(progress.text(), "4 of 1000 ended, 2 failed");
+        let mut progress = WaitStatus::of(1, None, Out::plain());
+        assert!(!progress.has_line());
+        progress.parts = Some(PartCounts {
+            total: 1000,
+            succeeded: 731,
+            failed: 3,
+            ..PartCounts::default()
+        });
+        assert!(progress.has_line());
+        assert_eq!(progress.text(), "734 of 1000 ended, 3 failed");
         let progress = WaitStatus::of(3, Some(StepState::Running), Out::plain());
         assert_eq!(progress.text(), "0 of 3 running");
     }
