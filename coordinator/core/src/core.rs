@@ -8,6 +8,7 @@ use sluice_reasons::StepReason;
 use sluice_scheduler::Request;
 
 use crate::arrays::advance::settle_steps;
+use crate::arrays::unknown_step;
 use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
@@ -37,7 +38,7 @@ use crate::input::{Input, NewStep, Settings, TimerKey};
 use crate::model::node::Node;
 use crate::model::recovery::RecoveryCause;
 use crate::model::step::Step;
-use crate::output::Output;
+use crate::output::{Output, Refusal};
 use crate::record::ClockJump;
 use crate::record::Record;
 use crate::recovery::end::check_recovery;
@@ -209,6 +210,12 @@ impl Core {
     /// decision left it.
     pub fn explain(&self, id: &StepId) -> Option<Explanation<'_>> {
         explain(&self.ctx, id)
+    }
+
+    /// The refusal of a call about a step that is not there: of a part that its array does not have, it says which there
+    /// are.
+    pub fn unknown_step(&self, id: &StepId) -> Refusal {
+        unknown_step(&self.ctx, id)
     }
 
     /// The effective spec of a step in the pool that granted it last, or else in `pool`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use coordinator_core::{Core, Refusal};
+use coordinator_core::Core;
 use serde::Deserialize;
 use sluice_common::attempt_dir::INPUT_ENDED;
 use sluice_common::exec::ExecOrder;
@@ -110,8 +110,8 @@ pub(super) async fn exec(
 }
 
 fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
-    let Some(step) = core.state().step(&id) else {
-        return Err(Refusal::UnknownStep { step: id }.into());
+    let Some(step) = core.state().find(&id) else {
+        return Err(core.unknown_step(&id).into());
     };
     let not_running = |state| ApiError::NotRunning {
         step: step.id.to_string(),

@@ -2,7 +2,6 @@
 
 use axum::Json;
 use axum::extract::State;
-use coordinator_core::Refusal;
 use sluice_common::api::ExplainView;
 
 use super::Api;
@@ -15,10 +14,8 @@ pub(super) async fn explain(
     Segment(segment): Segment,
 ) -> Result<Json<ExplainView>, ApiError> {
     let id = params::step_id(&segment)?;
-    let wanted = id.clone();
-    let read = move |core: &coordinator_core::Core| view::explain(core, &wanted);
-    let found = api.engine().read(read).await?;
-    found
-        .map(Json)
-        .ok_or(ApiError::Refused(Refusal::UnknownStep { step: id }))
+    let read = move |core: &coordinator_core::Core| {
+        view::explain(core, &id).ok_or_else(|| core.unknown_step(&id))
+    };
+    Ok(Json(api.engine().read(read).await??))
 }

@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Core, Refusal};
+use coordinator_core::Core;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use sluice_common::id::{AttemptId, NodeName, StepId};
@@ -153,7 +153,7 @@ fn find(
     rank: usize,
 ) -> Result<LogLocation, ApiError> {
     let Some(step) = core.state().find(&id) else {
-        return Err(Refusal::UnknownStep { step: id }.into());
+        return Err(core.unknown_step(&id).into());
     };
     if step.array.is_some() {
         let message = format!(

@@ -28,9 +28,12 @@ pub(super) async fn act(
     let MoveStepRequest { pool } = body::parse(&json, "")?;
     let pool = pool_name("pool", pool)?;
     let asked = id.clone();
-    let look = move |core: &Core| Some(core.state().step(&asked)?.spec.subject.clone());
-    let subject = api.engine().read(look).await?;
-    let subject = subject.ok_or_else(|| Refusal::UnknownStep { step: id.clone() })?;
+    let look = move |core: &Core| {
+        let step = core.state().find(&asked);
+        step.map(|step| step.spec.subject.clone())
+            .ok_or_else(|| core.unknown_step(&asked))
+    };
+    let subject = api.engine().read(look).await??;
     let target = permit(caller, pool, &subject)?;
     if dry_run {
         let preview = |core: &Core, result: Result<_, Refusal>| {

@@ -114,13 +114,12 @@ fn known(id: StepId, view: Option<StepView>) -> Result<StepView, ApiError> {
     view.ok_or(ApiError::Refused(Refusal::UnknownStep { step: id }))
 }
 
-async fn read(api: &Api, id: StepId) -> Result<StepView, ApiError> {
-    let wanted = id.clone();
+async fn read(api: &Api, wanted: StepId) -> Result<StepView, ApiError> {
     let view = api
         .engine()
-        .read(move |core| view::step_by_id(core, &wanted))
+        .read(move |core| view::step_by_id(core, &wanted).ok_or_else(|| core.unknown_step(&wanted)))
         .await?;
-    known(id, view)
+    Ok(view?)
 }
 
 fn grace(text: Option<&str>) -> Result<Option<Span>, ApiError> {

@@ -109,8 +109,15 @@ fn an_array_and_its_parts_are_cancelled_and_refused_by_name() {
     let message = unknown["error"]["message"].as_str().unwrap();
     assert_eq!(
         message,
-        "array `a` has no part 100000: it has the indexes 0-99999"
+        "array `a` has no part 100000: it has the indexes 0-99999; name one of them, such as `a.0`"
     );
+    for command in ["describe", "explain", "logs", "cancel", "requeue", "wait"] {
+        let refused = dev.sluice(&[command, "a.100000"]);
+        assert!(
+            refused.code != 0 && refused.stderr.contains(message),
+            "{command}: {refused:?}"
+        );
+    }
     dev.ok(&["cancel", "a", "--grace", "0s"]);
     let array = ended(&dev, "a");
     assert_eq!(array["state"], "cancelled", "{array}");

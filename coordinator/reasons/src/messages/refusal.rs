@@ -113,7 +113,11 @@ pub enum Refusal {
     )]
     UnknownDependency { step: StepId, on: StepId },
     /// The array has no part with this index.
-    #[error("array `{array}` has no part {index}: it has {}", indexes_of(indexes))]
+    #[error(
+        "array `{array}` has no part {index}: it has {}; name one of them, such as `{array}.{}`",
+        indexes_of(indexes),
+        indexes.first().unwrap_or_default()
+    )]
     UnknownPart {
         array: StepId,
         index: u32,

@@ -2,6 +2,8 @@
 //! exist, the call is judged as if it were in any pool, so a caller without rights everywhere gets the same answer for
 //! hidden and for missing things.
 
+use std::borrow::Cow;
+
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use coordinator_core::Core;
 use sluice_common::access::{AccessQuery, Decision, Resource, Scope, Verb};
@@ -193,7 +195,9 @@ async fn step(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
         return Ok(None);
     };
     let look = move |core: &Core| {
-        let step = &*core.state().find(&id)?;
+        // Who may see an array may learn which parts it has.
+        let array = || Some(Cow::Borrowed(core.state().array_of(&id)?.0));
+        let step = &*core.state().find(&id).or_else(array)?;
         Some(OwnedScope {
             pool: view::pool_of(core, step).map(ToString::to_string),
             subject: Some(step.spec.subject.to_string()),
