@@ -1,0 +1,1 @@
+"""Run steps on a Sluice cluster."""
