@@ -15,8 +15,8 @@ import pytest
 
 import sluice
 
-SMALL: Any = {"cpus": 0.02, "memory": "16MiB"}
-"""Amounts with which many steps run at once on any machine."""
+SMALL: Any = {"cpus": 0.02, "cpu_mode": "weight", "memory": "128MiB"}
+"""Amounts with which many steps run at once on any machine, each as fast as it can."""
 
 
 class Cluster:

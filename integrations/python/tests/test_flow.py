@@ -13,6 +13,7 @@ import sluice
 from sluice import StepSpec
 from sluice._api import Api
 from sluice._flow import Flow, Reply, Send, Sleep, SseParser, pauses
+from sluice._model import to_time
 
 CONTEXT = sluice.Context(Path("c.json"), "127.0.0.1:1", subject="ml", pool="training")
 
@@ -147,3 +148,11 @@ def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 def test_pauses_double_up_to_the_longest() -> None:
     found = pauses()
     assert [next(found) for _ in range(8)] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("fraction", "micros"), [("", 0), (".7", 700_000), (".72", 720_000), (".123456789", 123_456)])
+def test_times_are_read_with_any_fraction(fraction: str, micros: int) -> None:
+    found = to_time(f"2026-11-26T18:15:04{fraction}Z")
+    assert found == datetime(2026, 11, 26, 18, 15, 4, micros, timezone.utc)
+    with pytest.raises(ValueError, match="not a time"):
+        to_time("yesterday")

@@ -6,12 +6,23 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from sluice import _model
 from sluice._context import Context
-from sluice._errors import BadAnswer, Invalid, Refused, SluiceError, Unreachable, WaitTimeout, is_passing, refusal
+from sluice._errors import (
+    BadAnswer,
+    Invalid,
+    Refused,
+    SluiceError,
+    StepFailed,
+    Unreachable,
+    WaitTimeout,
+    is_passing,
+    refusal,
+)
 from sluice._flow import Emit, Flow, Open, Read, Reply, Request, Send, Sleep, SseParser, collected, pauses
 from sluice._model import Cancelled, Chunk, Event, Explanation, Json, Node, Pool, Preview, State, Step
 from sluice._spec import Duration, StepSpec, duration
@@ -78,7 +89,7 @@ class Api:
                 yield from self.logs(step, "stdout", follow=True, attempt=attempt)
             seen = step.attempt
         if check and not step.succeeded:
-            raise _model.failure_of(step, (yield from self.tail(step)))
+            raise (yield from self.failure(step))
         return step
 
     # ---- Looking
@@ -89,6 +100,11 @@ class Api:
     def steps(self, limit: int | None, filters: Mapping[str, Any]) -> Flow[None]:
         query = [(name, _filter(value)) for name, value in filters.items() if value is not None]
         yield from self._pages("/v1/steps", query, limit, _model.to_step)
+
+    def ends(self, filters: Mapping[str, Any]) -> Flow[None]:
+        """Emits how far steps are, which takes a tenth of the bytes of whole steps."""
+        query = [(name, _filter(value)) for name, value in filters.items()]
+        yield from self._pages("/v1/steps", [*query, ("fields", "id,state,exit")], None, _model.to_end)
 
     def explain(self, step: StepRef) -> Flow[Explanation]:
         return (yield from self._send(_model.to_explanation, Request("GET", f"{_path(step)}/explain")))
@@ -174,20 +190,17 @@ class Api:
             raise BadAnswer("the coordinator sent output without its offset or attempt")
         return opened
 
-    def tail(self, step: Step) -> Flow[str]:
-        """Returns the end of a step's standard error; an empty text if it cannot be had."""
-        if not step.attempt or step.parts:
-            return ""
+    def failure(self, step: Step) -> Flow[StepFailed]:
+        """Makes the error of a step that did not succeed, with the end of its standard error if that can be had."""
         kept = bytearray()
 
         def keep(chunk: Chunk) -> None:
             kept[:] = (kept + chunk.data)[-TAIL:]
 
-        try:
-            yield from collected(self.logs(step, "stderr", follow=False, attempt=step.attempt), keep)
-        except SluiceError:
-            return ""
-        return kept.decode("utf-8", "replace")
+        if step.attempt and not step.parts:
+            with suppress(SluiceError):
+                yield from collected(self.logs(step, "stderr", follow=False, attempt=step.attempt), keep)
+        return _model.failure_of(step, kept.decode("utf-8", "replace"))
 
     def events(
         self, since: int | Literal["now"] | None, step: StepRef | None, node: str | None, follow: bool

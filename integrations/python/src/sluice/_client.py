@@ -89,7 +89,7 @@ class Client:
         """Submits a step, which is durable when this returns. A step that can never run is `rejected`, with a reason.
 
         >>> client.submit(["true"], cpus=100_000, name="huge").reason.code
-        'exceeds_capacity'
+        'no_host_fits'
         """
         return self._done(self._api.submit(StepSpec(command, **settings)))
 
@@ -145,8 +145,8 @@ class Client:
     def steps(self, *, limit: int | None = None, sort: str | None = None, **filters: Unpack[Filters]) -> Iterator[Step]:
         """Iterates over steps in the order of their submission, or of `sort`, such as `-ended`; at most `limit`.
 
-        >>> [step.name for step in client.steps(name="part-*", limit=2)]
-        ['part-0', 'part-1']
+        >>> [it.state for it in client.steps(id=step.id, limit=10)]
+        ['succeeded']
         """
         return self._each(self._api.steps(limit, {**filters, "sort": sort}))
 
@@ -213,8 +213,8 @@ class Client:
         Nothing is missed or seen twice if `since` is the `seq` of the last event that was seen. Raises `Gone` if events
         after it are no longer kept.
 
-        >>> [event.type for event in client.events(step=step)][-1]
-        'step_ended'
+        >>> [event.type for event in client.events(step=step)][0]
+        'step_queued'
         """
         return self._each(self._api.events(since, step, node, follow))
 
@@ -234,7 +234,7 @@ class Client:
     ) -> Cancelled:
         """Cancels all steps that the filters select; without a filter, `all=True` must say so.
 
-        >>> client.cancel_many(name="part-*", dry_run=True).matched
+        >>> client.cancel_many(name="night-*", state="queued", dry_run=True).matched
         0
         """
         return self._done(self._api.cancel_many(filters, all, dry_run, grace_period))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -198,6 +199,20 @@ class Node:
 
 
 @dataclass(frozen=True)
+class End:
+    """How far a step is: its state, and the exit code of its latest attempt."""
+
+    id: str
+    state: State
+    exit_code: int | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state never changes again."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
 class Cancelled:
     """What a cancel of many steps did: the ids of the first thousand, how many it selected, and how many failed."""
 
@@ -213,8 +228,14 @@ def failure_of(step: Step, stderr: str = "") -> StepFailed:
 
 
 def to_time(text: str | None) -> datetime | None:
-    """Parses a time of the API."""
-    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
+    """Parses a time of the API. Python 3.10 reads no `Z`, and no fraction but of three or six digits."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([^.Z]*)(?:\.(\d+))?Z", text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a time of the API")
+    micros = (found[2] or "").ljust(6, "0")[:6]
+    return datetime.fromisoformat(f"{found[1]}.{micros}+00:00")
 
 
 def to_reason(raw: Json) -> Reason:
@@ -248,6 +269,10 @@ def to_step(raw: Json) -> Step:
         parts=Parts(**{name: array["parts"][name] for name in Parts.__dataclass_fields__}) if array else None,
         raw=raw,
     )
+
+
+def to_end(raw: Json) -> End:
+    return End(raw["id"], raw["state"], (raw.get("exit") or {}).get("code"))
 
 
 def to_event(raw: Json) -> Event:
