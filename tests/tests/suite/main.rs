@@ -40,6 +40,7 @@ mod packages;
 mod pages;
 mod partition;
 mod pipeline;
+mod python;
 mod recovery;
 mod reference;
 mod rejections;

@@ -75,9 +75,10 @@ fn the_index_of_the_documentation_has_every_page() {
 }
 
 /// Pages whose blocks a test of their own runs, by the file of that test in the suite.
-const OWN_TESTS: [(&str, &str); 4] = [
+const OWN_TESTS: [(&str, &str); 5] = [
     ("docs/http.md", "openapi.rs"),
     ("docs/logging.md", "logging/page.rs"),
+    ("docs/python.md", "python.rs"),
     ("docs/replay.md", "replay.rs"),
     ("docs/simulate.md", "simulate.rs"),
 ];
@@ -141,7 +142,7 @@ fn run_by(page: &str, block: &Block) -> Option<String> {
         }
         ["console" | "sh"] | ["sh", "follow"] => test_of(page),
         ["text"] if page == "README.md" => test_of(page),
-        ["json" | "text"] if own => test_of(page),
+        ["json" | "text" | "python"] if own => test_of(page),
         ["yaml"] if page == "docs/reference/documents.md" => {
             Some("suite pages/documents.rs".to_owned())
         }
