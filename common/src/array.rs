@@ -185,9 +185,9 @@ pub fn parts_in<'m, T>(
     map: &'m BTreeMap<StepId, T>,
     array: &StepId,
 ) -> impl Iterator<Item = (&'m StepId, u32, &'m T)> + use<'m, T> {
-    let (array, start) = (array.clone(), array.clone());
+    let (array, start) = (array.clone(), format!("{array}."));
     map.range(part_id(&array, 0)..)
-        .take_while(move |(id, _)| id.as_str().starts_with(start.as_str()))
+        .take_while(move |(id, _)| id.as_str().starts_with(&start))
         .filter_map(move |(id, of_part)| {
             let (of, index) = split_part_id(id)?;
             (of == array).then_some((id, index, of_part))

@@ -290,6 +290,7 @@ mod tests {
             told_at: LogPoint { epoch: 3, seq: 9 },
             submitted_at: Default::default(),
             spec: step("a").spec,
+            is_part: false,
             excluded_pools: Default::default(),
             route: Default::default(),
             provenance: Default::default(),

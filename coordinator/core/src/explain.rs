@@ -43,7 +43,10 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
     if let Some(reason) = array_reason(ctx, step).filter(|_| is_ready) {
         return reason;
     }
-    if step.state != StepState::Queued && step.state != StepState::Suspended {
+    // The rest of an array may wait while some of its parts run.
+    let waits = matches!(step.state, StepState::Queued | StepState::Suspended)
+        || step.array.is_some() && !step.state.is_terminal();
+    if !waits {
         return StepReason::Recorded {
             why: step.reason.clone(),
             host_block: host_block(ctx, step),

@@ -72,8 +72,10 @@ pub(crate) fn end_in_queue(ctx: &mut Context, id: &StepId, reason: Cause) {
 /// The next change of a queued step that comes with time, and when it comes. Of several at the same time it is that which
 /// ends the step.
 pub(crate) fn next_queue_event(step: &Step) -> Option<(Time, QueueEvent)> {
+    let begin = step.not_before.map(|at| (at, QueueEvent::Begins));
     if step.state != StepState::Queued {
-        return None;
+        // The rest of an array of which a part was adopted.
+        return begin;
     }
     let spec = &step.spec;
     let deadline = spec.deadline.map(|at| (at, QueueEvent::MissesDeadline(at)));
@@ -83,7 +85,6 @@ pub(crate) fn next_queue_event(step: &Step) -> Option<(Time, QueueEvent)> {
         let at = since + step.not_waited + queue_timeout;
         (at, QueueEvent::TimesOut(queue_timeout))
     });
-    let begin = step.not_before.map(|at| (at, QueueEvent::Begins));
     let events = [deadline, timeout, begin].into_iter().flatten();
     events.min_by_key(|(at, _)| *at)
 }

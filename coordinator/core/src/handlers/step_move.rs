@@ -44,11 +44,14 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
         past_maintenance,
     } = target;
     let step = id.clone();
-    let Some(known) = ctx.state().step(id) else {
+    let Some(known) = ctx.state().find(id) else {
         return Err(unknown_step(ctx, id));
     };
-    if let Some(part) = &known.part_of {
-        let array = part.array.clone();
+    // A part that was moved before its array was known again may follow it.
+    let array = ctx.state().array_of(id).filter(|_| known.part_of.is_some());
+    let array = array.filter(|(array, _)| array.only_pool() == known.only_pool());
+    if let Some((array, _)) = array {
+        let array = array.id.clone();
         return Err(Refusal::CannotMovePart { step, array });
     }
     if known.state.is_terminal() {
@@ -68,7 +71,7 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
     if ctx.state().pool(&pool).is_none() {
         return Err(Refusal::UnknownPool { pool });
     }
-    let mut spec = as_written(known);
+    let mut spec = as_written(&known);
     spec.pool = Some(pool);
     Ok(NewStep {
         id: step,

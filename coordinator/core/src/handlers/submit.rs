@@ -1,19 +1,25 @@
 //! Submits steps. A step that could never be granted is rejected at once, with a reason code and the numbers, and is
 //! stored all the same.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::array::parts_in;
 use sluice_common::id::StepId;
+use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_reasons::Cause;
 use sluice_scheduler::Request;
 
+use crate::arrays::end_waiting;
 use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
 use crate::dependencies::{check_pairs, dependencies_first, unmet_at_submit};
 use crate::input::{NewStep, ReplyId};
+use crate::model::array::part_spec;
+use crate::model::cluster::Route;
+use crate::model::template::Provenance;
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::{self, Record};
 use crate::submit::bounds::over_bounds;
@@ -64,7 +70,7 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         return Err(Refusal::DeadlinePassed { step, deadline });
     }
     let not_before = spec.begin.filter(|begin| *begin > ctx.now());
-    refuse_id_of_part(ctx, &step, &spec)?;
+    let has_parts = check_parts(ctx, &step, &spec)?;
     let unmet = unmet_at_submit(ctx, &step, &spec.after)?;
     check_pairs(ctx, &step, &spec)?;
     let id = step.clone();
@@ -83,6 +89,9 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             route,
             provenance,
         }),
+        SubmitDecision::Rejected { spec, reason } if has_parts => {
+            return Ok(submit_rest(ctx, step, spec, reason));
+        }
         SubmitDecision::Rejected { spec, reason } => {
             Record::StepRejected(record::StepRejected { step, spec, reason })
         }
@@ -94,22 +103,49 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
     })
 }
 
-/// Refuses an id that a part of an array has, and an array whose parts would have the ids of steps.
-fn refuse_id_of_part(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<(), Refusal> {
-    let in_use = |step: &StepId| Refusal::IdInUse {
+/// Refuses an id that a part of an array has, and an array whose parts would have the ids of steps, unless these are
+/// parts that were adopted before the array was submitted again. Returns whether there are any.
+fn check_parts(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<bool, Refusal> {
+    let in_use = |step: &StepId, differs| Refusal::IdInUse {
         step: step.clone(),
-        differs: String::from("array"),
+        differs: String::from(differs),
     };
     if ctx.state().state_of(id).is_some() {
-        return Err(in_use(id));
+        return Err(in_use(id, "array"));
     }
     let Some(array) = &spec.array else {
-        return Ok(());
+        return Ok(false);
     };
-    let mut parts = parts_in(ctx.state().steps(), id);
-    match parts.find(|(_, index, _)| array.indexes.contains(*index)) {
-        Some((taken, ..)) => Err(in_use(taken)),
-        None => Ok(()),
+    let mut has_parts = false;
+    for (part, index, known) in parts_in(ctx.state().steps(), id) {
+        let has_index = array.indexes.contains(index);
+        if has_index != known.part_of.is_some() {
+            return Err(in_use(part, "array"));
+        }
+        if has_index {
+            let differs = first_difference(&known.spec, &part_spec(index, spec.clone()));
+            differs.map_or(Ok(()), |field| Err(in_use(part, field)))?;
+            has_parts = true;
+        }
+    }
+    Ok(has_parts)
+}
+
+/// Submits an array that would be rejected if none of its parts ran: the others are rejected.
+fn submit_rest(ctx: &mut Context, id: StepId, spec: StepSpec, reason: Cause) -> Submitted {
+    ctx.record(Record::StepQueued(record::StepQueued {
+        step: id.clone(),
+        spec,
+        unmet: BTreeSet::new(),
+        not_before: None,
+        excluded_pools: BTreeSet::new(),
+        route: Route::default(),
+        provenance: Provenance::default(),
+    }));
+    end_waiting(ctx, &id, StepState::Rejected, reason);
+    Submitted {
+        step: id,
+        created: true,
     }
 }
 

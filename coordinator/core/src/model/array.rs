@@ -147,6 +147,21 @@ impl Array {
     }
 }
 
+/// The spec of a part, made from that of its array.
+pub(crate) fn part_spec(index: u32, spec: StepSpec) -> StepSpec {
+    let paired = spec.after.iter().filter(|it| it.each);
+    let after = paired.map(|it| Dependency {
+        step: part_id(&it.step, index),
+        each: false,
+        end: it.end,
+    });
+    StepSpec {
+        array: None,
+        after: after.collect(),
+        ..spec
+    }
+}
+
 impl Step {
     /// The part with this index as a step: queued for the first time, or as it ended if it is not remembered as a step
     /// of its own any more. `None` if it is no array, or has no such part.
@@ -170,17 +185,7 @@ impl Step {
 
     /// A part as it enters the queue. `spec` is that of the array.
     pub(crate) fn new_part(&self, index: u32, spec: StepSpec) -> Step {
-        let paired = spec.after.iter().filter(|it| it.each);
-        let after = paired.map(|it| Dependency {
-            step: part_id(&it.step, index),
-            each: false,
-            end: it.end,
-        });
-        let spec = StepSpec {
-            array: None,
-            after: after.collect(),
-            ..spec
-        };
+        let spec = part_spec(index, spec);
         let id = part_id(&self.id, index);
         let queued = (StepState::Queued, Cause::Submitted);
         Step {

@@ -4,11 +4,13 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
-use sluice_common::id::PoolName;
+use sluice_common::array::split_part_id;
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
 use sluice_common::wire::StartedProcess;
 
+use crate::model::array::ArrayPart;
 use crate::model::cluster::Route;
 use crate::model::placement::Placement;
 use crate::model::template::Provenance;
@@ -64,6 +66,9 @@ pub struct Warrant {
     pub told_at: LogPoint,
     pub submitted_at: Time,
     pub spec: StepSpec,
+    /// Whether the step is a part of the array that its id names.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub is_part: bool,
     /// Pools whose rules excluded it.
     #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub excluded_pools: BTreeSet<PoolName>,
@@ -89,6 +94,12 @@ pub struct Warrant {
 }
 
 impl Warrant {
+    /// The array and the index of the step with this id, if it is a part.
+    pub(crate) fn part_of(&self, step: &StepId) -> Option<ArrayPart> {
+        let (array, index) = split_part_id(step).filter(|_| self.is_part)?;
+        Some(ArrayPart { array, index })
+    }
+
     /// Serialises the spec as in records: without the values of its variables.
     pub(crate) fn without_values<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut hidden = self.clone();

@@ -61,7 +61,7 @@ pub(crate) fn rule(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     };
     match (ruling, warrant) {
         (AdoptionDecision::Wait, _) => {}
-        (AdoptionDecision::Adopt, Some(warrant)) if make_way(ctx, id) => {
+        (AdoptionDecision::Adopt, Some(warrant)) if make_way(ctx, id, &warrant) => {
             adopt(ctx, node, id, warrant, &asked.phase);
         }
         (AdoptionDecision::Adopt | AdoptionDecision::Refuse, _) => {
@@ -96,13 +96,13 @@ fn judge_warrant(
     }
     // Of two steps under one name the later one counts, whatever its caller has done with it.
     let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
-    let fits = ctx
-        .state()
-        .find(&id.step)
-        .is_none_or(|step| match is_past(&step) {
+    let fits = match array_without(ctx, id, warrant) {
+        Some(array) => is_over(ctx, array) && is_another(array),
+        None => (ctx.state().find(&id.step)).is_none_or(|step| match is_past(&step) {
             true => is_another(&step),
             false => step.spec == warrant.spec,
-        });
+        }),
+    };
     let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });
     if !fits || !(is_frozen || are_free(ctx, &warrant.placements)) {
         return AdoptionDecision::Refuse;
@@ -113,6 +113,20 @@ fn judge_warrant(
     }
 }
 
+/// The array that an adopted part names, if it is known and has no such part that has not ended.
+fn array_without<'a>(ctx: &'a Context, id: &AttemptId, warrant: &Warrant) -> Option<&'a Step> {
+    let (step, index) = ctx.state().array_of(&id.step).filter(|_| warrant.is_part)?;
+    let array = step.array.as_ref()?;
+    let is_open = array.waiting.contains(index) || array.open.contains(index);
+    (!is_open).then_some(step)
+}
+
+/// Whether an array has ended and none of its parts holds anything.
+fn is_over(ctx: &Context, array: &Step) -> bool {
+    let mut parts = ctx.state().parts_of(&array.id);
+    array.state.is_terminal() && parts.all(|(_, part)| is_past(part))
+}
+
 fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
     placements.iter().all(|placement| {
         let mut gpus = placement.gpus.iter();
@@ -121,8 +135,17 @@ fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
 }
 
 /// Makes sure that the step is queued or absent, so that the attempt can be adopted: an earlier attempt is over,
-/// because this one came after it, and an earlier step of that name is forgotten. Returns whether that worked.
-fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
+/// because this one came after it, and an earlier step or array of that name is forgotten. Returns whether that worked.
+fn make_way(ctx: &mut Context, id: &AttemptId, warrant: &Warrant) -> bool {
+    if let Some(array) = array_without(ctx, id, warrant) {
+        let parts = ctx.state().parts_of(&array.id);
+        let parts = parts.map(|(_, part)| part.id.clone());
+        let forgotten: Vec<_> = parts.chain([array.id.clone()]).collect();
+        for step in forgotten {
+            ctx.record(Record::StepForgotten { step });
+        }
+        return true;
+    }
     let Some(step) = ctx.state().step(&id.step) else {
         return true;
     };

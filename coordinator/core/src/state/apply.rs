@@ -183,6 +183,7 @@ impl State {
         step.excluded_pools = excluded_pools.clone();
         step.route = route.clone();
         step.provenance = provenance.clone();
+        self.take_up_parts(&mut step)?;
         self.index.note_submitted(&step);
         self.index.dependents.add(&step);
         for on in unmet {

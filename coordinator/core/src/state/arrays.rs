@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::array::{IndexSet, PartCounts, part_id, split_part_id};
+use sluice_common::array::{IndexSet, PartCounts, part_id, parts_in, split_part_id};
 use sluice_common::dependency::Dependency;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -127,6 +127,14 @@ impl State {
         let (array, index) = split_part_id(id)?;
         let array = self.step(&array).filter(|step| step.array.is_some())?;
         Some((array, index))
+    }
+
+    /// The remembered steps that are parts of the array with this id, which may be unknown: a part can be adopted
+    /// before its array is submitted again.
+    pub(crate) fn parts_of(&self, array: &StepId) -> impl Iterator<Item = (u32, &Step)> {
+        let steps = parts_in(self.steps(), array);
+        let parts = steps.filter(|(_, _, step)| step.part_of.is_some());
+        parts.map(|(_, index, step)| (index, step))
     }
 
     /// The array and the index of a part that has not entered the queue.

@@ -25,6 +25,7 @@ impl State {
             told_at: self.log_point(),
             submitted_at: step.submitted_at,
             spec: step.spec.clone(),
+            is_part: step.part_of.is_some(),
             excluded_pools: step.excluded_pools.clone(),
             route: step.route.clone(),
             provenance: step.provenance.clone(),

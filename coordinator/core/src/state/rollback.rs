@@ -69,6 +69,14 @@ impl Rollback {
             if let Some((array, _)) = state.array_of(step) {
                 self.note_step(state, &array.id);
             }
+            if let Record::StepQueued(queued) = record
+                && queued.spec.array.is_some()
+            {
+                // A new array takes up the parts that were adopted.
+                for (_, part) in state.parts_of(step) {
+                    self.note_step(state, &part.id);
+                }
+            }
         }
         if let Some(pool) = pool_changed_by(record) {
             self.note_pool(state, pool);
@@ -249,7 +257,7 @@ impl State {
 }
 
 /// The hosts of the steps' attempts.
-fn nodes_of<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<NodeName> {
+pub(super) fn nodes_of<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<NodeName> {
     let attempts = steps.flat_map(|step| &step.attempts);
     let parts = attempts.flat_map(|attempt| &attempt.parts);
     parts.map(|part| part.node.clone()).collect()

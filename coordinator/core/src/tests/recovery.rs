@@ -7,11 +7,13 @@ use alloc::vec::Vec;
 use sluice_common::id::PoolName;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
+use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptPhase, AttemptStatus, Hello, StopReason};
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptPhase, AttemptStatus, Hello, StopReason, ToNode};
 
 use super::harness::*;
-use crate::{Answer, Input, RecoveryCause, Refusal, ReplyId, Step, Warrant};
+use crate::{Answer, Input, NewStep, RecoveryCause, Refusal, ReplyId, Step, Warrant};
 
 const RESTORED: RecoveryCause = RecoveryCause::Restored;
 
@@ -521,4 +523,227 @@ fn what_has_ended_is_not_frozen_whatever_its_host_says() {
         "{effects:?}"
     );
     assert_eq!(harness.state("a"), StepState::Succeeded);
+}
+
+/// Runs part 1 of an array and restores the store to a time before its submit; then the part is adopted.
+fn before_array(spec: StepSpec) -> Harness {
+    let mut harness = Harness::one_node(2, 4);
+    let (backup, before) = (harness.log.len(), harness.now);
+    harness.submit("a", spec).unwrap();
+    harness.pass(10);
+    harness.run("a.1.1");
+    let warrant = harness.warrant("a.1.1");
+    // The clock of the other machine is behind.
+    harness.now = before;
+    harness.restore(backup, RESTORED);
+    harness.hello(back("n", vec![status("a.1.1", running())]));
+    harness.show("n", "a.1.1", Some(&warrant));
+    assert_eq!(harness.state("a.1"), StepState::Running);
+    harness
+}
+
+fn pair(indexes: &str) -> StepSpec {
+    StepSpec {
+        array: Some(indexes.parse().unwrap()),
+        ..spec(1, 1000)
+    }
+}
+
+/// The numbers of parts that run, have ended, and there are.
+fn counted(harness: &Harness) -> (u64, u64, u64) {
+    let counts = harness.core.state().part_counts(harness.step("a")).unwrap();
+    (counts.running, counts.ended(), counts.total)
+}
+
+#[test]
+fn an_adopted_part_is_a_part_again_once_its_array_is_submitted_again() {
+    let mut harness = before_array(pair("0-3"));
+    let again = harness.submit("a", pair("0-3")).unwrap();
+    assert!(again.created);
+    assert!(!harness.submit("a", pair("0-3")).unwrap().created);
+    assert_eq!(counted(&harness), (1, 0, 4));
+    assert_eq!(harness.state("a"), StepState::Running);
+    assert_eq!(harness.step("a.1").place, harness.step("a").place);
+    harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    // The other GPU goes to another part: there is one copy of each.
+    assert_eq!(counted(&harness), (2, 0, 4));
+    let held: Vec<_> = (harness.core.state().attempts_on(&node("n")))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(held, ["a.0.1", "a.1.1"]);
+    harness.status("n", "a.1.1", released(Exit::Code(0)));
+    assert_eq!(counted(&harness), (2, 1, 4));
+    harness.restart(harness.log.len());
+    assert_eq!(counted(&harness), (2, 1, 4));
+}
+
+#[test]
+fn a_cancel_of_the_array_reaches_a_part_that_was_adopted_before() {
+    let mut harness = before_array(pair("0-3"));
+    harness.submit("a", pair("0-3")).unwrap();
+    let effects = harness.cancel("a");
+    assert_eq!(effects.orders, ["stop a.1.1 Cancelled 7s"]);
+    harness.status("n", "a.1.1", gone(Exit::Signal(15), StopReason::Cancelled));
+    assert_eq!(harness.state("a"), StepState::Cancelled);
+    assert_eq!(counted(&harness), (0, 4, 4));
+}
+
+#[test]
+fn a_part_that_ended_before_its_array_was_submitted_again_counts_once() {
+    let mut harness = before_array(pair("0-1"));
+    harness.status("n", "a.1.1", released(Exit::Code(3)));
+    harness.submit("a", pair("0-1")).unwrap();
+    assert_eq!(counted(&harness), (0, 1, 2));
+    let other = harness.submit("a.1", spec(1, 1000)).unwrap_err();
+    assert!(matches!(other, Refusal::IdInUse { .. }), "{other:?}");
+    harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    harness.status("n", "a.0.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Failed);
+    assert_eq!(harness.reason("a").message, "2 of 2 ended, 1 failed");
+}
+
+#[test]
+fn another_array_under_the_id_of_an_adopted_part_is_refused() {
+    let mut harness = before_array(pair("0-3"));
+    let others = [
+        (pair("5-9"), "array"),
+        (with_retries(pair("0-3"), 7), "retries"),
+    ];
+    for (other, field) in others {
+        let expected = Refusal::IdInUse {
+            step: step("a.1"),
+            differs: field.into(),
+        };
+        assert_eq!(harness.submit("a", other), Err(expected));
+    }
+    assert_eq!(harness.state("a.1"), StepState::Running);
+    harness.submit("a", pair("0-3")).unwrap();
+}
+
+#[test]
+fn an_adopted_part_without_its_array_is_a_step_like_others() {
+    let mut harness = before_array(pair("0-3"));
+    harness.action("a.1", crate::StepAction::Requeue);
+    harness.status("n", "a.1.1", gone(Exit::Signal(15), StopReason::Requeued));
+    assert_eq!(harness.state("a.1"), StepState::Queued);
+    harness.apply(vec![wanted_pool("other", &[])]);
+    harness.put_policy("other", "s", Default::default());
+    harness.hello(in_other(hello("m", 2, 4)));
+    assert_eq!(harness.move_step("a.1", "other"), Ok(true));
+    let effects = harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    assert_eq!(effects.orders, ["assign a.1.2"]);
+    let ToNode::Assign(assigned) = &effects.sent[0] else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(assigned.env.get("SLUICE_ARRAY_INDEX").unwrap(), "1");
+    harness.submit("a", pair("0-3")).unwrap();
+    assert_eq!(counted(&harness), (4, 0, 4));
+}
+
+#[test]
+fn a_part_that_was_moved_before_its_array_was_known_follows_it() {
+    let mut harness = before_array(pair("0-3"));
+    harness.action("a.1", crate::StepAction::Requeue);
+    harness.status("n", "a.1.1", gone(Exit::Signal(15), StopReason::Requeued));
+    harness.put_pool("other");
+    harness.move_step("a.1", "other").unwrap();
+    let array = StepSpec {
+        pool: None,
+        ..pair("0-3")
+    };
+    harness.submit("a", array).unwrap();
+    assert_eq!(harness.move_step("a.1", "default"), Ok(true));
+    harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    assert_eq!(harness.state("a.1"), StepState::Allocated);
+}
+
+fn in_other(mut words: Hello) -> Hello {
+    words.pool = PoolName::new("other").unwrap();
+    words
+}
+
+#[test]
+fn the_other_parts_of_an_array_that_can_never_be_granted_any_more_are_rejected() {
+    let mut harness = before_array(pair("0-3"));
+    harness.apply(vec![wanted_pool("default", &[("gpu", 0)])]);
+    harness.submit("a", pair("0-3")).unwrap();
+    assert_eq!(counted(&harness), (1, 3, 4));
+    harness.status("n", "a.1.1", released(Exit::Code(0)));
+    assert_eq!(harness.state("a"), StepState::Failed);
+    assert_eq!(harness.reason("a").message, "4 of 4 ended, 3 failed");
+}
+
+#[test]
+fn an_array_that_waits_again_has_its_adopted_part_meanwhile() {
+    let begin = Harness::new().now + Span::from_secs(9);
+    let waiting = || StepSpec {
+        begin: Some(begin),
+        ..pair("0-3")
+    };
+    let mut harness = before_array(waiting());
+    harness.submit("prep", spec(0, 1000)).unwrap();
+    harness.submit("a", after(waiting(), &["prep"])).unwrap();
+    assert_eq!(counted(&harness), (1, 0, 4));
+    assert_eq!(harness.code("a"), ReasonCode::WaitingForDependencies);
+    harness.feed(Input::EndRecovery { reply: ReplyId(1) });
+    harness.status("n", "prep.1", released(Exit::Code(0)));
+    assert_eq!(counted(&harness), (1, 0, 4));
+    assert_eq!(harness.code("a"), ReasonCode::WaitingForBegin);
+    beat(&mut harness, 9);
+    assert_eq!(counted(&harness), (2, 0, 4));
+}
+
+#[test]
+fn a_dry_run_of_an_array_leaves_its_adopted_parts_as_they_are() {
+    let mut harness = before_array(pair("0-3"));
+    let before = harness.core.state().clone();
+    harness.feed(Input::Preview {
+        reply: ReplyId(1),
+        step: NewStep::new(step("a"), pair("0-3")).into(),
+    });
+    assert_eq!(harness.core.state(), &before);
+}
+
+#[test]
+fn a_part_of_a_later_array_under_the_same_id_takes_the_place_of_the_earlier_one() {
+    let later = |before: &str| {
+        let mut harness = Harness::with(crate::Settings {
+            bounds: crate::Bounds {
+                keep_finished: 1,
+                ..SETTINGS.bounds
+            },
+            ..SETTINGS
+        });
+        harness.hello(hello("n", 2, 4));
+        harness.submit("a", pair(before)).unwrap();
+        harness.status("n", "a.1.1", released(Exit::Code(0)));
+        let backup = harness.log.len();
+        (harness, backup)
+    };
+    for (before, open) in [("1", false), ("1-3", true)] {
+        let (mut harness, backup) = later(before);
+        for left in ["a.2.1", "a.3.1", "x.1", "y.1"] {
+            if left.ends_with("x.1") || left.ends_with("y.1") {
+                harness.submit(&left[..1], spec(1, 1000)).unwrap();
+            }
+            harness.status("n", left, released(Exit::Code(0)));
+        }
+        harness.pass(5);
+        harness.submit("a", pair("0-3")).unwrap();
+        harness.run("a.1.1");
+        let warrant = harness.warrant("a.1.1");
+        harness.restore(backup, RESTORED);
+        harness.hello(back("n", vec![status("a.1.1", running())]));
+        let effects = harness.show("n", "a.1.1", Some(&warrant));
+        let orders: &[&str] = match open {
+            true => &["stop a.1.1 Superseded 7s"],
+            false => &[],
+        };
+        assert_eq!(effects.orders, orders);
+        if !open {
+            assert!(harness.core.state().step(&step("a")).is_none());
+            harness.submit("a", pair("0-3")).unwrap();
+            assert_eq!(counted(&harness), (1, 0, 4));
+        }
+    }
 }

@@ -101,7 +101,7 @@ impl StepSelector {
     /// Whether it matches all filters except `since`.
     pub(super) fn takes_ever(&self, core: &Core, step: &Step) -> bool {
         let spec = &step.spec;
-        self.takes_part(step)
+        self.takes_part(core, step)
             && (self.states.as_ref()).is_none_or(|states| states.contains(&step.state))
             && (self.until).is_none_or(|until| step.submitted_at <= until)
             && (self.subject.as_ref()).is_none_or(|subject| spec.subject == *subject)
@@ -114,13 +114,16 @@ impl StepSelector {
             && (self.node.as_ref()).is_none_or(|node| was_last_on(step, node))
     }
 
-    /// Whether parts of arrays are meant, if the step is one.
-    fn takes_part(&self, step: &Step) -> bool {
+    /// Whether parts of arrays are meant, if the step is one. A part whose array is unknown is listed like other steps.
+    fn takes_part(&self, core: &Core, step: &Step) -> bool {
         let Some(part) = &step.part_of else {
             return self.array.is_none();
         };
         if let Some(array) = &self.array {
             return *array == part.array;
+        }
+        if core.state().array_of(&step.id).is_none() {
+            return true;
         }
         let by_name = |names: &StepNames| !names.select(part.array.as_str(), &step.spec.name);
         self.with_parts

@@ -1,5 +1,6 @@
 //! Applies the records of arrays, and what the records of a part change in its array.
 
+use alloc::vec::Vec;
 use core::mem::take;
 
 use sluice_common::array::part_id;
@@ -12,6 +13,7 @@ use super::{ApplyResult, Mismatch, RecordRef, State, need, step_mut};
 use crate::model::array::ArrayPart;
 use crate::model::step::Step;
 use crate::record::{PartQueued, PartsEnded};
+use crate::state::rollback::nodes_of;
 
 impl State {
     pub(super) fn on_part_queued(&mut self, at: Time, it: &PartQueued) -> ApplyResult {
@@ -46,6 +48,40 @@ impl State {
         let part = step.new_part(index, step.spec.clone());
         self.index.note_submitted(&part);
         Ok(part)
+    }
+
+    /// Makes the parts that were adopted before their array was known parts of it, at its place of the queue.
+    pub(super) fn take_up_parts(&mut self, step: &mut Step) -> ApplyResult {
+        let Some(array) = &mut step.array else {
+            return Ok(());
+        };
+        let adopted: Vec<u32> = self.parts_of(&step.id).map(|(index, _)| index).collect();
+        for index in adopted {
+            if array.waiting.remove(index) {
+                let part = self.put_at_place(&part_id(&step.id, index), step.place)?;
+                match part.finished {
+                    Some(end) => array.note_ends(&index.into(), part.state, &part.reason, end.at),
+                    None => drop(array.open.insert(index)),
+                }
+                step.state = StepState::Running;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a step to another place in every queue.
+    fn put_at_place(&mut self, id: &StepId, place: u64) -> Result<&Step, Mismatch> {
+        let step = step_mut(&mut self.stored.steps, id)?;
+        self.stored.nominations.remove(id);
+        self.index.remove_step(step);
+        step.place = place;
+        self.index.add_step(step);
+        for node in nodes_of(core::iter::once(&*step)) {
+            if let Some(node) = self.stored.nodes.get(&node) {
+                self.index.place_node(node);
+            }
+        }
+        Ok(step)
     }
 
     pub(super) fn on_parts_ended(&mut self, at: Time, it: &PartsEnded) -> ApplyResult {

@@ -93,6 +93,7 @@ impl State {
                 Cause::Submitted,
             )?;
             step.submitted_at = warrant.submitted_at;
+            step.part_of = warrant.part_of(&id.step);
             step.excluded_pools = warrant.excluded_pools.clone();
             step.route = warrant.route.clone();
             step.provenance = warrant.provenance.clone();
