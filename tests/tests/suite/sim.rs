@@ -2,7 +2,7 @@
 //! two effects, the coordinator's store lost or restored from a while ago, rebooted hosts, admins who drain and delete.
 //! Its hosts have GPUs that are freed late or never, fall off the bus, are used by strangers, and whose driver is slow,
 //! silent or does not list processes; steps are suspended, resumed and requeued by callers and by preemption, and the
-//! helper that moves their GPU memory refuses, hangs or dies; some steps start after others. Time is simulated, so hours pass in seconds, and one seed
+//! helper that moves their GPU memory refuses, hangs or dies; some steps are arrays, and some start after others. Time is simulated, so hours pass in seconds, and one seed
 //! gives one history. Checked after every event: the invariants of both cores, that no step runs twice at one time,
 //! that no GPU has two users nor is granted before it is free, and that suspended steps stand still. At the end of each
 //! history every step has ended once, and nothing is held.
@@ -26,13 +26,16 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Events that happen at least once in twenty histories, by words of their records: otherwise nothing would be tested.
-const DEEDS: [&str; 30] = [
+const DEEDS: [&str; 33] = [
     r#""type":"dependency_met""#,
     r#""why":"dependency_failed""#,
     r#""type":"recovery_began""#,
     r#""type":"recovery_ended""#,
     r#""type":"adopted""#,
     r#""type":"adopted" "frozen":{"#,
+    r#""type":"adopted" "is_part":true"#,
+    r#""type":"part_queued""#,
+    r#""type":"parts_ended""#,
     r#""why":"lost_track""#,
     r#""type":"node_cordoned""#,
     r#""type":"node_draining""#,

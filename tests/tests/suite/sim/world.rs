@@ -267,6 +267,10 @@ fn terms() -> Vec<TermsChange> {
     ]
 }
 
+fn is_array(number: u64) -> bool {
+    number % 11 == 4
+}
+
 /// Depends on its number and not on chance, because a repeat must be the same step.
 fn spec(number: u64) -> StepSpec {
     let request = StepRequest {
@@ -312,6 +316,12 @@ fn spec(number: u64) -> StepSpec {
             .collect(),
         _ => Vec::new(),
     };
+    if is_array(number) {
+        spec.array = "0-3%2".parse().ok();
+        let paired = after(11, ExpectedEnd::Any).filter(|_| number % 22 == 15);
+        let paired = paired.map(|on| Dependency { each: true, ..on });
+        spec.after.extend(paired);
+    }
     // Hosts come and go, and a forgotten one could have held it.
     spec.allow_pending = true;
     spec
@@ -399,9 +409,10 @@ impl World {
                 return false;
             };
             let steps = core.state().steps();
+            let submitted = steps.values().filter(|step| step.part_of.is_none());
             let over = |step: &Step| step.state.is_terminal() && !step.holds_units();
             let is_fit = |node: &Node| node.gpus.faults.is_empty();
-            steps.len() as u64 == STEPS
+            submitted.count() as u64 == STEPS
                 && steps.values().all(over)
                 && core.state().nodes().values().all(is_fit)
         });

@@ -3,10 +3,11 @@
 use coordinator_core::{
     Input, LogEntry, MoveTarget, NodeChange, RecoveryCause, ReplyId, State, StepAction,
 };
+use sluice_common::array::part_id;
 use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::time::Span;
 
-use super::{Event, HOSTS, IDLE, STEPS, Stream, World, step_id, uncordon};
+use super::{Event, HOSTS, IDLE, STEPS, Stream, World, is_array, step_id, uncordon};
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -86,7 +87,11 @@ impl World {
 
     /// Callers act on their steps.
     fn use_it(&mut self) {
-        let step = step_id(self.below(STEPS));
+        let number = self.below(STEPS);
+        let step = match is_array(number) && self.one_in(2) {
+            true => part_id(&step_id(number), self.below(4) as u32),
+            false => step_id(number),
+        };
         if self.one_in(3) {
             let (pool, later) = ("default", self.below(200_000));
             let back = step.clone();

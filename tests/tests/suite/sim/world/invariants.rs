@@ -149,7 +149,9 @@ impl World {
     /// Checks the history as a whole.
     pub(crate) fn judge(&self) {
         let core = self.core.as_ref().expect("it is healed");
-        for id in &self.accepted {
+        let parts = core.state().steps().values();
+        let parts = parts.filter(|step| step.part_of.is_some());
+        for id in self.accepted.iter().chain(parts.map(|part| &part.id)) {
             let step = core.state().step(id);
             let state = step.map(|step| step.state);
             assert!(
