@@ -42,7 +42,7 @@ use crate::out::Out;
 pub(crate) use error::ApiError;
 pub(crate) use error::{foreign_error, outage_note};
 pub(crate) use event_stream::{EventFilter, EventStream, Since};
-pub(crate) use exec::{ExecConnection, MessageReader, MessageWriter, ReceivedMessage, failed};
+pub(crate) use exec::{ExecConnection, MessageReader, MessageWriter, StreamMessage, failed};
 pub(crate) use ping::PingResult;
 pub(crate) use retry::{Backoff, RetryLimit};
 pub(crate) use sse::SseReader;

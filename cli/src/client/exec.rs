@@ -31,17 +31,17 @@ const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
 
 /// A connection that carries interactive streams.
 pub(crate) struct ExecConnection {
-    /// First message, which is not an error.
+    /// The first message, which is not an error.
     pub(crate) first: ServerMessage,
     pub(crate) reader: MessageReader,
     pub(crate) writer: MessageWriter,
 }
 
 /// Message of the coordinator.
-pub(crate) enum ReceivedMessage {
+pub(crate) enum StreamMessage {
     /// Data of a stream.
     Data(FrameKind, Vec<u8>),
-    /// Everything else.
+    /// A text message.
     Control(ServerMessage),
     /// The connection has ended, for this reason if one was given.
     Closed(String),
@@ -52,23 +52,23 @@ pub(crate) struct MessageReader(WebSocket<SharedSocket>);
 
 impl MessageReader {
     /// Returns the next message.
-    pub(crate) fn next(&mut self) -> io::Result<ReceivedMessage> {
+    pub(crate) fn next(&mut self) -> io::Result<StreamMessage> {
         loop {
             let received = match self.0.read() {
                 Ok(Message::Binary(message)) => split_data(&message)
-                    .map(|(stream, data)| ReceivedMessage::Data(stream, data.to_vec())),
-                Ok(Message::Text(text)) => serde_json::from_str(&text)
-                    .ok()
-                    .map(ReceivedMessage::Control),
+                    .map(|(stream, data)| StreamMessage::Data(stream, data.to_vec())),
+                Ok(Message::Text(text)) => {
+                    serde_json::from_str(&text).ok().map(StreamMessage::Control)
+                }
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => continue,
                 Ok(Message::Close(frame)) => {
                     let reason = frame.map(|frame| frame.reason.to_string());
-                    Some(ReceivedMessage::Closed(reason.unwrap_or_default()))
+                    Some(StreamMessage::Closed(reason.unwrap_or_default()))
                 }
                 Err(
                     Error::ConnectionClosed
                     | Error::Protocol(ProtocolError::ResetWithoutClosingHandshake),
-                ) => Some(ReceivedMessage::Closed(String::new())),
+                ) => Some(StreamMessage::Closed(String::new())),
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(plain(error)),
             };
@@ -182,12 +182,12 @@ impl Client {
         }
         let mut reader = MessageReader(reading);
         let first = match reader.next().map_err(lost)? {
-            ReceivedMessage::Control(ServerMessage::Error(error)) => return Err(failed(error)),
-            ReceivedMessage::Control(first) => first,
-            ReceivedMessage::Data(..) => {
+            StreamMessage::Control(ServerMessage::Error(error)) => return Err(failed(error)),
+            StreamMessage::Control(first) => first,
+            StreamMessage::Data(..) => {
                 return Err(self.garbled(&"a WebSocket that begins with data"));
             }
-            ReceivedMessage::Closed(reason) => {
+            StreamMessage::Closed(reason) => {
                 let message = format!("it has closed the connection: {reason}");
                 return Err(lost(io::Error::other(message)));
             }

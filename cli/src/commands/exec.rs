@@ -10,7 +10,7 @@ use sluice_common::supervision::Exit;
 use sluice_common::websocket::{CallerMessage, Empty, ServerMessage};
 
 use crate::args::ExecArgs;
-use crate::client::{self, Client, ExecConnection, MessageWriter, ReceivedMessage};
+use crate::client::{self, Client, ExecConnection, MessageWriter, StreamMessage};
 use crate::failure::{Failure, RUN_FAILED};
 use crate::out::{Out, Sink};
 use crate::terminal::KeyScanner;
@@ -34,14 +34,14 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
     let mut stderr = Sink::stderr()?;
     loop {
         let passed_on = match reader.next().map_err(lost)? {
-            ReceivedMessage::Data(FrameKind::Stdout, data) => stdout.write_all(&data),
-            ReceivedMessage::Data(FrameKind::Stderr, data) => stderr.write_all(&data),
-            ReceivedMessage::Control(ServerMessage::Exit(exit)) => return Ok(ended(exit, out)),
-            ReceivedMessage::Control(ServerMessage::Error(error)) => {
+            StreamMessage::Data(FrameKind::Stdout, data) => stdout.write_all(&data),
+            StreamMessage::Data(FrameKind::Stderr, data) => stderr.write_all(&data),
+            StreamMessage::Control(ServerMessage::Exit(exit)) => return Ok(ended(exit, out)),
+            StreamMessage::Control(ServerMessage::Error(error)) => {
                 return Err(client::failed(error).into());
             }
-            ReceivedMessage::Data(..) | ReceivedMessage::Control(_) => Ok(()),
-            ReceivedMessage::Closed(reason) => {
+            StreamMessage::Data(..) | StreamMessage::Control(_) => Ok(()),
+            StreamMessage::Closed(reason) => {
                 let message = "the connection was lost before the program had ended, which ends it";
                 return Err(Failure::Failed(match reason.is_empty() {
                     true => message.to_owned(),

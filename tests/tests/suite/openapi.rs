@@ -191,8 +191,6 @@ fn every_example_of_the_page_works() {
             "sh" => said.push_str(&ok(&shell(text).output().unwrap())),
             "sh follow" => said.push_str(&first_event(shell(text))),
             "python" => said.push_str(&ok(&in_python(text, &dev).output().unwrap())),
-            // It is for a browser: streams.py calls like one.
-            "js" => {}
             _ => panic!("nobody runs this block: {kind}\n{text}"),
         }
     }

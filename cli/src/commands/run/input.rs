@@ -21,7 +21,7 @@ use sluice_common::exec::MAX_FRAME_BYTES;
 use sluice_common::websocket::{CallerMessage, Empty, ServerMessage};
 
 use super::RunEvent;
-use crate::client::{ApiError, Backoff, Client, ExecConnection, MessageReader, ReceivedMessage};
+use crate::client::{ApiError, Backoff, Client, ExecConnection, MessageReader, StreamMessage};
 use crate::signals;
 use crate::terminal::{self, KeyScanner};
 
@@ -362,7 +362,7 @@ fn may_run(error: &ApiError) -> bool {
 /// Hears what the host has taken, to the end of the connection.
 fn hear(mut reader: MessageReader, shared: &Shared) {
     let end = loop {
-        let Ok(ReceivedMessage::Control(message)) = reader.next() else {
+        let Ok(StreamMessage::Control(message)) = reader.next() else {
             break SessionEnd::Lost;
         };
         match message {

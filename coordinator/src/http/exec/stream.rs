@@ -95,7 +95,7 @@ impl Handshake {
     }
 }
 
-/// What a WebSocket is for.
+/// Purpose of a WebSocket.
 pub(super) enum StreamCall {
     /// Runs a program beside a step.
     Exec {
@@ -106,21 +106,21 @@ pub(super) enum StreamCall {
     Input(AgentStream),
 }
 
-/// How a WebSocket ends.
+/// End of a WebSocket.
 enum StreamEnd {
     /// The caller has gone.
     Gone,
     /// The last message was sent.
     Complete,
     /// The caller gets an error.
-    Refused(ApiError),
+    Refused(Box<ApiError>),
     /// The connection is closed with this code and reason.
     Closed(CloseCode, &'static str),
 }
 
 impl From<ApiError> for StreamEnd {
     fn from(error: ApiError) -> Self {
-        Self::Refused(error)
+        Self::Refused(Box::new(error))
     }
 }
 
