@@ -111,6 +111,7 @@ pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
 
 /// Returns the fields that flags set, to be laid over a command, a script or a document.
 pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
+    let resources = resources(&flags);
     let env = environment::chosen(flags.env_all, &flags.env_files, flags.env)?;
     Ok(StepRequest {
         id: flags.id,
@@ -120,16 +121,7 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         platform: flags.platform,
         env: env.into_iter().collect(),
         workdir: flags.workdir,
-        resources: ResourceSettings {
-            gpu_count: flags.gpus,
-            mig: flags.mig,
-            cpu_count: flags.cpus,
-            memory: flags.memory,
-            storage: flags.storage,
-            preemptible: flags.non_preemptible.then_some(false),
-            pool_resources: flags.resources.into_iter().collect(),
-            ..ResourceSettings::default()
-        },
+        resources,
         nodes: flags.nodes,
         within: flags.within,
         prefer_within: flags.prefer_within,
@@ -153,9 +145,25 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         privileged: flags.privileged.then_some(true),
         host_network: flags.host_network.then_some(true),
         stdin: flags.stdin,
+        stdout: flags.stdout,
+        stderr: flags.stderr,
+        append: flags.append.then_some(true),
         terminal: flags.terminal.then_some(true),
         ..StepRequest::default()
     })
+}
+
+fn resources(flags: &StepFlags) -> ResourceSettings {
+    ResourceSettings {
+        gpu_count: flags.gpus,
+        mig: flags.mig.clone(),
+        cpu_count: flags.cpus,
+        memory: flags.memory.clone(),
+        storage: flags.storage.clone(),
+        preemptible: flags.non_preemptible.then_some(false),
+        pool_resources: flags.resources.iter().cloned().collect(),
+        ..ResourceSettings::default()
+    }
 }
 
 /// Lays the flags over what they change, fills in the defaults and checks the whole.

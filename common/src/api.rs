@@ -72,7 +72,8 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use steps::{
-    ArrayView, StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest, StepsActionView,
+    ArrayView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest,
+    StepsActionView,
 };
 pub use template::{EffectiveSpecView, TemplateView};
 pub use timestamp::{TimeError, parse_timestamp, timestamp};
@@ -210,6 +211,15 @@ pub struct StepView {
     /// Standard input: a file of the host, or `-` for what callers send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+    /// File of the host that gets standard output too, as written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// File of the host that gets standard error too, as written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    /// Whether the files keep what they have.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub append: bool,
     /// Whether the program has a terminal.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub terminal: bool,
@@ -233,20 +243,6 @@ pub struct StepView {
     /// omitted from lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-}
-
-/// Answer to a move of a step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "MovedStep")
-)]
-pub struct MovedStepView {
-    /// Whether the step waited in another pool before; `false` if it waits in this one already.
-    pub moved: bool,
-    /// The step in its present state.
-    pub step: StepView,
 }
 
 /// Default of `preemptible` for answers of older coordinators.

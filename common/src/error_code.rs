@@ -75,6 +75,8 @@ codes! {
     InvalidWorkdir = "invalid_workdir", 400;
     /// The standard input of a step is neither `-` nor an absolute path.
     InvalidStdin = "invalid_stdin", 400;
+    /// A file for the output of a step has no valid path, or one that others would overwrite.
+    InvalidOutput = "invalid_output", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.

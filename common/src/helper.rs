@@ -27,6 +27,11 @@ pub const FEED_INPUT: &str = "feed-input";
 /// goes, and standard error the terminal's controlling end.
 pub const RELAY_TERMINAL: &str = "relay-terminal";
 
+/// Mode that copies a program's output to files of its user and to where output of the step goes, and ends as the program
+/// does. Its arguments are the program's process id and, for each stream, the numbers of a pipe and of a file, or `-` twice.
+/// Standard output and standard error are where output of the step goes.
+pub const COPY_OUTPUT: &str = "copy-output";
+
 /// Mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
 /// Mode that resolves the users that steps run as.

@@ -38,7 +38,7 @@ use crate::platform;
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
-use crate::streams::StepStreams;
+use crate::streams::{PathFacts, StepStreams, StreamsRequest};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::topology::DomainRequest;
 
@@ -161,6 +161,18 @@ pub struct StepRequest {
     /// while the step runs, as `sluice run` does; empty if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+    /// File of the host that gets standard output too, opened as the step's user: an absolute path, or one below `workdir`.
+    /// `%j` stands for the id of the step, `%x` for its name, `%A` for the id of its array, `%a` for its index there, `%N`
+    /// for the node, `%t` for the rank, `%u` for the user of the host, `%%` for `%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// File of the host that gets standard error too; may be that of `stdout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    /// Whether the files of `stdout` and `stderr` keep what they have; `false` if absent. Attempts after the first always
+    /// append.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append: Option<bool>,
     /// Whether the program gets a terminal as its three streams; `false` if absent. Callers send its input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<bool>,
@@ -225,6 +237,7 @@ impl StepRequest {
         let (priority, retries) = (self.own_priority(), self.own_retries());
         let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
         let unsaid = self.unset_settings();
+        let streams = self.checked_streams()?;
         Ok(StepSpec {
             name,
             subject,
@@ -261,9 +274,27 @@ impl StepRequest {
             mounts: check_mounts("mounts", self.mounts)?,
             privileged: self.privileged.unwrap_or(false),
             host_network: self.host_network.unwrap_or(false),
-            streams: StepStreams::checked(self.stdin, self.terminal.unwrap_or(false))?,
+            streams,
             inherited: BTreeSet::new(),
         })
+    }
+}
+
+impl StepRequest {
+    fn checked_streams(&self) -> Result<StepStreams, FieldError> {
+        let request = StreamsRequest {
+            stdin: self.stdin.clone(),
+            stdout: self.stdout.clone(),
+            stderr: self.stderr.clone(),
+            append: self.append.unwrap_or(false),
+            terminal: self.terminal.unwrap_or(false),
+        };
+        let facts = PathFacts {
+            is_array: self.array.is_some(),
+            nodes: self.nodes.unwrap_or(1),
+            has_workdir: self.workdir.is_some(),
+        };
+        StepStreams::checked(request, facts)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
-use crate::streams::{StepInput, StepStreams};
+use crate::streams::{OutputPath, StepInput, StepStreams};
 use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
 use crate::topology::DomainRequest;
@@ -211,7 +211,7 @@ pub struct StepSpec {
     /// Whether the wrapper should leave the step in the host's network.
     #[serde(default, skip_serializing_if = "is_false")]
     pub host_network: bool,
-    /// Standard input and terminal.
+    /// Standard input, files of output, and terminal.
     #[serde(default, skip_serializing_if = "StepStreams::is_default")]
     pub streams: StepStreams,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
@@ -250,7 +250,10 @@ impl StepSpec {
                 StepInput::Empty | StepInput::Stream => None,
             },
         ];
-        let one = one.into_iter().flatten().map(|text| weigh(text));
+        let files = [&self.streams.stdout, &self.streams.stderr];
+        let files = files.into_iter().flatten();
+        let one = one.into_iter().flatten().map(String::as_str);
+        let one = one.chain(files.map(OutputPath::as_str)).map(weigh);
         let lists = self.command.iter().chain(&self.inherited);
         let lists = lists.map(|text| weigh(text));
         let variables = self.env.iter().map(|(k, v)| weigh(k) + weigh(v));

@@ -31,7 +31,7 @@ use crate::usage::Usage;
 use crate::wire::StopReason;
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 4;
+pub const SUPERVISION_VERSION: u32 = 5;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -230,7 +230,7 @@ pub struct SpawnSpec {
     /// Whether the wrapper passes the step's variables on through a file of `NAME=value` lines. If not, a program of
     /// the supervisor sets them behind the wrapper.
     pub env_file: bool,
-    /// Standard input and terminal.
+    /// Standard input, files of output, and terminal. Of the letters in paths only that of the user is left.
     pub streams: StepStreams,
 }
 

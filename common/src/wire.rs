@@ -260,7 +260,7 @@ pub struct Assignment {
     ///
     /// [`MAX_WARRANT_BYTES`]: crate::limit::MAX_WARRANT_BYTES
     pub warrant: SealedWarrant,
-    /// Standard input and terminal of this part.
+    /// Standard input, files of output, and terminal of this part. Of the letters in paths only that of the user is left.
     pub streams: StepStreams,
 }
 

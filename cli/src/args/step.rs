@@ -145,6 +145,26 @@ pub(crate) struct StepFlags {
         help_heading = "Step"
     )]
     pub(crate) stdin: Option<String>,
+    /// A file of the host that gets its standard output too, below its directory unless absolute: %j is its id, %x its name, %A
+    /// its array, %a its index, %N the node, %t the rank, %u the user.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "terminal",
+        help_heading = "Step"
+    )]
+    pub(crate) stdout: Option<String>,
+    /// A file of the host that gets its standard error too; may be that of --stdout.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "terminal",
+        help_heading = "Step"
+    )]
+    pub(crate) stderr: Option<String>,
+    /// Append to the files of --stdout and --stderr instead of emptying them at the start.
+    #[arg(long, help_heading = "Step")]
+    pub(crate) append: bool,
     /// Give the program a terminal; `-it` is the same. It lasts until the program ends: Enter, ~ and . leave it, and
     /// `sluice attach -it` comes back.
     #[arg(long, help_heading = "Step")]

@@ -226,6 +226,9 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         privileged: view.privileged.then_some(true),
         host_network: view.host_network.then_some(true),
         stdin: view.stdin.clone().filter(|_| !view.terminal),
+        stdout: view.stdout.clone(),
+        stderr: view.stderr.clone(),
+        append: view.append.then_some(true),
         terminal: view.terminal.then_some(true),
         ..StepRequest::default()
     };

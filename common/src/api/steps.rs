@@ -1,13 +1,27 @@
-//! Calls on many steps at once: which steps, and what came of them.
+//! Calls on one step or many at once: which steps, and what came of them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-use super::ErrorView;
+use super::{ErrorView, StepView};
 use crate::array::{ArraySpec, PartCounts};
 use crate::state::StepState;
+
+/// Answer to a move of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "MovedStep")
+)]
+pub struct MovedStepView {
+    /// Whether the step waited in another pool before; `false` if it waits in this one already.
+    pub moved: bool,
+    /// The step in its present state.
+    pub step: StepView,
+}
 
 /// Filters of steps: the query parameters of the list, and the fields of a call on many steps. A step is selected if
 /// it matches all that are set.

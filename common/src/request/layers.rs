@@ -73,6 +73,9 @@ impl StepRequest {
             privileged: self.privileged.or(below.privileged),
             host_network: self.host_network.or(below.host_network),
             stdin: self.stdin.or(below.stdin),
+            stdout: self.stdout.or(below.stdout),
+            stderr: self.stderr.or(below.stderr),
+            append: self.append.or(below.append),
             terminal: self.terminal.or(below.terminal),
         }
     }
@@ -83,6 +86,16 @@ impl StepRequest {
         let own = self.set_fields();
         let below = below.into_iter().flatten();
         below.filter(|field| !own.contains(field)).collect()
+    }
+
+    fn set_streams(&self) -> [(&'static str, bool); 5] {
+        [
+            ("stdin", self.stdin.is_some()),
+            ("stdout", self.stdout.is_some()),
+            ("stderr", self.stderr.is_some()),
+            ("append", self.append.is_some()),
+            ("terminal", self.terminal.is_some()),
+        ]
     }
 
     /// Fields that are set, by their names in the API; maps key by key.
@@ -116,8 +129,6 @@ impl StepRequest {
             ("cpu_mode", self.cpu_mode.is_some()),
             ("privileged", self.privileged.is_some()),
             ("host_network", self.host_network.is_some()),
-            ("stdin", self.stdin.is_some()),
-            ("terminal", self.terminal.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),
@@ -125,7 +136,8 @@ impl StepRequest {
             ("resources.storage", resources.storage.is_some()),
             ("resources.preemptible", resources.preemptible.is_some()),
         ];
-        let own = own.into_iter().filter(|(_, said)| *said);
+        let own = own.into_iter().chain(self.set_streams());
+        let own = own.filter(|(_, said)| *said);
         let own = own.map(|(field, _)| String::from(field));
         let env = self.env.keys().map(|name| format!("env.{name}"));
         let keys = resources.pool_resources.keys();

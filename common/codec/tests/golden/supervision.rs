@@ -10,7 +10,7 @@ use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
-use sluice_common::streams::{StepInput, StepStreams};
+use sluice_common::streams::{OutputPath, StepInput, StepStreams};
 use sluice_common::submitter::{Submitter, SubmitterSeal};
 use sluice_common::supervision::{
     AttemptView, BootMillis, CpuAllocation, DeviceAccess, Exit, FreezeRefusal, FreezerState,
@@ -105,6 +105,9 @@ fn spawns() {
         streams: StepStreams {
             stdin: StepInput::File("/f".into()),
             terminal: false,
+            stdout: None,
+            stderr: Some(OutputPath::new("/%u").unwrap()),
+            append: true,
         },
     };
     let golden = format!(
@@ -139,7 +142,8 @@ fn spawns() {
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
          0100000000000000 0100000000000000 'P' 0100000000000000 '2' # around_env
          01000000 01                # wrapper, env_file
-         02000000 0200000000000000 '/f' 00 # stdin, terminal",
+         02000000 0200000000000000 '/f' 00 # stdin, terminal
+         00 01 0300000000000000 '/%u' 01 # stdout, stderr, append",
         "02".repeat(32),
         "03".repeat(32),
         "04".repeat(32),
@@ -177,7 +181,7 @@ fn spawns() {
          00000000 0000000000000000 # processors
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 00000000 00 # around_env, wrapper, env_file
-         00000000 00 # stdin, terminal"
+         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append"
     );
     check(&bare, &golden);
 }

@@ -19,7 +19,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
-use sluice_common::streams::{StepInput, StepStreams};
+use sluice_common::streams::{OutputPath, StepInput, StepStreams};
 use sluice_common::submitter::Submitter;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{HookRun, HooksAndLimits, Launch, ProcessLimit};
@@ -598,6 +598,9 @@ fn assignments() {
         streams: StepStreams {
             stdin: StepInput::Stream,
             terminal: true,
+            stdout: Some(OutputPath::new("/%u").unwrap()),
+            stderr: None,
+            append: true,
         },
     };
     let golden = format!(
@@ -630,7 +633,8 @@ fn assignments() {
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
          0000000000000000                             # after
          0100000000000000 'w'                         # warrant
-         01000000 01                                  # stdin, terminal"
+         01000000 01                                  # stdin, terminal
+         01 0300000000000000 '/%u' 00 01              # stdout, stderr, append"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -657,7 +661,7 @@ fn assignments() {
          0000000000000000 0000000000000000 # wrapper, variables of templates
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant
-         00000000 00 # stdin, terminal"
+         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append"
     );
     check(&bare, &golden);
 }

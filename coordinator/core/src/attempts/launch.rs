@@ -11,6 +11,7 @@ use sluice_common::array::ArraySpec;
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
+use sluice_common::streams::{PathVariable, StepStreams};
 use sluice_common::submitter::Submitter;
 use sluice_common::template::origin::MergedTemplate;
 use sluice_common::template::variable::Variable;
@@ -52,7 +53,7 @@ pub(crate) fn assignment(
         false => value(variable),
     };
     let launch = template.launch(spec, value);
-    let streams = spec.streams.of_rank(gang.rank);
+    let streams = streams(id, step, part, gang.rank);
     Assignment {
         streams,
         attempt: id.clone(),
@@ -78,6 +79,28 @@ pub(crate) fn assignment(
 fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {
     let gpus = node.inventory.gpus.iter();
     gpus.filter(|gpu| part.gpus.contains(&gpu.uuid))
+}
+
+/// The streams of one part of an attempt. The host knows the user that runs it. Attempts after the first append to files,
+/// because those have the output of the attempts before.
+fn streams(id: &AttemptId, step: &Step, part: &Part, rank: u32) -> StepStreams {
+    let of_array = step.part_of.as_ref();
+    let streams = step.spec.streams.of_rank(rank);
+    let streams = streams.filled(|letter| {
+        Some(match letter {
+            PathVariable::Array => of_array.map_or(&id.step, |it| &it.array).to_string(),
+            PathVariable::Index => of_array?.index.to_string(),
+            PathVariable::Step => id.step.to_string(),
+            PathVariable::Node => part.node.to_string(),
+            PathVariable::Rank => rank.to_string(),
+            PathVariable::Name => step.spec.name.clone(),
+            PathVariable::User => return None,
+        })
+    });
+    StepStreams {
+        append: streams.append || id.number > 1,
+        ..streams
+    }
 }
 
 /// The variables of a step; those of a part of an array tell its index and the array.
