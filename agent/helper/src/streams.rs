@@ -6,20 +6,28 @@
 //! |---|---|
 //! | `feed-input` | copies what callers send to the program's pipe ([`feed`]) |
 //! | `relay-terminal` | is the other end of the program's terminal ([`terminal`]) |
+//! | `copy-output` | copies the program's output to files of the step's user ([`output`]) |
 
 mod caller;
+pub(crate) mod output;
 pub(crate) mod terminal;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::process::exit;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_name;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{
+    SigHandler, SigSet, SigmaskHow, Signal, raise, signal as set_effect, sigprocmask,
+};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 
 use caller::CallerInput;
 
@@ -94,6 +102,39 @@ fn wait_for(fds: &mut [PollFd<'_>], limit: PollTimeout) -> nix::Result<()> {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(e) => Err(e),
     }
+}
+
+/// Returns how a child of this process has ended, if it has.
+fn ended(program: Pid) -> nix::Result<Option<WaitStatus>> {
+    match waitpid(program, Some(WaitPidFlag::WNOHANG)) {
+        Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(None),
+        Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => Ok(Some(status)),
+        Ok(_) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Ends this process with the program's code, or by the signal that killed the program.
+fn end_like(status: WaitStatus) -> ! {
+    match status {
+        WaitStatus::Exited(_, code) => exit(code),
+        WaitStatus::Signaled(_, signal, _) => {
+            let _the_program_has_left_one = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+            let _its_number_is_told = by_default(signal);
+            let mask: SigSet = [signal].into_iter().collect();
+            let _its_number_is_told = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&mask), None);
+            let _its_number_is_told = raise(signal);
+            exit(128 + signal as i32)
+        }
+        _ => exit(1),
+    }
+}
+
+/// Lets a signal have its effect: Rust programs ignore SIGPIPE.
+#[expect(unsafe_code, reason = "setting a signal's effect has no safe form")]
+fn by_default(signal: Signal) -> nix::Result<()> {
+    // SAFETY: no handler is set, so none can run at the wrong time.
+    unsafe { set_effect(signal, SigHandler::SigDfl) }.map(drop)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod exec;
 pub mod helper;
 mod input_socket;
 pub(crate) mod lookup;
+mod output_files;
 mod run_as;
 pub mod step_hooks;
 mod streams;
@@ -50,7 +51,8 @@ use crate::output::writer::AttemptStreams;
 use crate::seal::SubmitterRejection;
 use crate::{clock, handover, process, sys};
 use environment::environment;
-use streams::InputSetup;
+use output_files::OutputFiles;
+use streams::StreamSetup;
 
 /// Why no process was started. Errors of the child arrive by a [`StartReport`] instead.
 #[derive(Debug, thiserror::Error)]
@@ -306,6 +308,8 @@ impl Spawner {
         )?;
         let ([stdout, stderr], streams) = self.streams(&dir, identity)?;
         let source = self.input_source(&spec.streams, &dir)?;
+        let place = (&*workdir, spec.workdir.is_none());
+        let files = OutputFiles::of(&spec.streams, identity, place, &self.identities.rules);
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
@@ -319,10 +323,11 @@ impl Spawner {
         let child = child::StepChild {
             group_entry,
             stdin: &self.null,
-            input: InputSetup {
+            setup: StreamSetup {
                 source: &source,
                 helper: &self.helper_program,
                 null: &self.null,
+                files: Some(&files),
             },
             stdout: &stdout,
             stderr: &stderr,

@@ -6,21 +6,18 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::process::exit;
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::prctl::set_name;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, raise, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::WaitStatus;
 use nix::unistd::Pid;
 use rustix::termios::{Winsize, tcsetwinsize};
 use sluice_common::exec::WindowSize;
 
 use super::caller::CallerInput;
-use super::{nonblocking, owned, wait_for};
+use super::{end_like, ended, nonblocking, owned, wait_for};
 
 /// Bytes of output that are moved at a time: a pipe with room takes as many without blocking.
 const PIECE_BYTES: usize = 4096;
@@ -78,7 +75,7 @@ impl TerminalSession {
     fn work(&mut self) -> io::Result<WaitStatus> {
         loop {
             // Also before the first wait: the program may have ended before its signal was heard.
-            if let Some(status) = self.ended()? {
+            if let Some(status) = ended(self.program)? {
                 return Ok(status);
             }
             let [caller, terminal, output] = self.wait()?;
@@ -118,15 +115,6 @@ impl TerminalSession {
         wait_for(&mut fds, PollTimeout::NONE)?;
         let ready = |at: usize| fds.get(at).and_then(PollFd::revents);
         Ok([1, 3, 2].map(|at| ready(at).unwrap_or(PollFlags::empty())))
-    }
-
-    fn ended(&self) -> nix::Result<Option<WaitStatus>> {
-        match waitpid(self.program, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => Ok(None),
-            Ok(status @ (WaitStatus::Exited(..) | WaitStatus::Signaled(..))) => Ok(Some(status)),
-            Ok(_) => Ok(None),
-            Err(e) => Err(e),
-        }
     }
 
     /// A program on a terminal may ignore SIGTERM, as shells do, but not that its terminal goes.
@@ -215,20 +203,5 @@ impl TerminalSession {
             }
             left = left.saturating_sub(count);
         }
-    }
-}
-
-/// Ends this process with the program's code, or by the signal that killed the program.
-fn end_like(status: WaitStatus) -> ! {
-    match status {
-        WaitStatus::Exited(_, code) => exit(code),
-        WaitStatus::Signaled(_, signal, _) => {
-            let _the_program_has_left_one = setrlimit(Resource::RLIMIT_CORE, 0, 0);
-            let mask: SigSet = [signal].into_iter().collect();
-            let _its_number_is_told = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&mask), None);
-            let _its_number_is_told = raise(signal);
-            exit(128 + signal as i32)
-        }
-        _ => exit(1),
     }
 }

@@ -17,7 +17,7 @@ use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
 
 use super::step_hooks::{self, StepHook};
-use super::streams::{InputSetup, ProgramStart};
+use super::streams::{ProgramStart, StreamSetup};
 use super::{confine, lookup};
 use crate::hooks::run::HookCommand;
 use crate::identity::Identity;
@@ -37,8 +37,8 @@ pub(super) struct StepProgram {
 pub(super) struct StepChild<'a> {
     pub(super) group_entry: &'a GroupEntry,
     pub(super) stdin: &'a File,
-    /// The program's own standard input, connected last.
-    pub(super) input: InputSetup<'a>,
+    /// The program's own streams, connected last.
+    pub(super) setup: StreamSetup<'a>,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
     pub(super) gate: &'a PipeReader,
@@ -107,7 +107,7 @@ impl StepChild<'_> {
 
     fn prepare(&self) -> Result<(), String> {
         let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
-        let keep: Vec<RawFd> = keep.into_iter().chain(self.input.keeps()).collect();
+        let keep: Vec<RawFd> = keep.into_iter().chain(self.setup.keeps()).collect();
         let streams = [self.stdin, self.stdout, self.stderr].map(AsFd::as_fd);
         detach(streams, &keep, self.open_files)
     }
@@ -138,7 +138,7 @@ impl StepChild<'_> {
     }
 
     fn start_program(&self) -> Result<(), String> {
-        self.input.start(&ProgramStart {
+        self.setup.start(&ProgramStart {
             envp: &self.program.envp,
             execute: &|| self.program.start(),
             report: &|why| report_failure(self.report, STEP_FAILED, why),

@@ -67,16 +67,13 @@ fn confirm(identity: &Identity, rules: &StepRules) -> Result<(), String> {
 
 /// Whether the rules allow steps to work in the current directory.
 pub(super) fn check_workdir(rules: &StepRules) -> Result<(), String> {
-    let Some(allowed) = &rules.workdirs else {
+    if rules.workdirs.is_none() {
         return Ok(());
-    };
+    }
     // The kernel's name of the directory, without links.
     let here = nix::unistd::getcwd()
         .map_err(|e| format!("the working directory has no name: {}", e.desc()))?;
-    if allowed
-        .iter()
-        .any(|root| here.starts_with(resolved(root.as_ref())))
-    {
+    if is_allowed(rules, &here) {
         return Ok(());
     }
     let here = lookup::shown(&here.to_string_lossy(), SHOWN_PATH_BYTES);
@@ -84,6 +81,15 @@ pub(super) fn check_workdir(rules: &StepRules) -> Result<(), String> {
     Err(format!(
         "steps may not work in `{here}` on this host: choose a directory below one of `workdirs` in {file}, or have it added"
     ))
+}
+
+/// Whether a path without links is below a directory that the rules allow.
+pub(super) fn is_allowed(rules: &StepRules, path: &Path) -> bool {
+    let allows = |roots: &Vec<String>| {
+        let mut roots = roots.iter();
+        roots.any(|root| path.starts_with(resolved(root.as_ref())))
+    };
+    rules.workdirs.as_ref().is_none_or(allows)
 }
 
 fn resolved(path: &Path) -> PathBuf {

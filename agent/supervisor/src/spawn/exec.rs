@@ -30,7 +30,7 @@ use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
 use super::child::{self, STEP_FAILED, StepProgram};
-use super::streams::{DEFAULT_SIZE, InputSetup, InputSource, ProgramStart};
+use super::streams::{DEFAULT_SIZE, InputSource, ProgramStart, StreamSetup};
 use super::{
     SpawnError, Spawner, StartReport, TRAVERSABLE, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
@@ -84,10 +84,11 @@ impl Spawner {
         let child = ExecChild {
             group_entry,
             stdin: &stdin,
-            input: InputSetup {
+            setup: StreamSetup {
                 source: &source,
                 helper: &self.helper_program,
                 null: &self.null,
+                files: None,
             },
             term: wanted.terminal.map(|it| it.term.as_str()),
             null: &self.null,
@@ -153,7 +154,7 @@ impl Spawner {
 struct ExecChild<'a> {
     group_entry: &'a GroupEntry,
     stdin: &'a File,
-    input: InputSetup<'a>,
+    setup: StreamSetup<'a>,
     /// Value of `TERM`, if it gets a terminal.
     term: Option<&'a str>,
     null: &'a File,
@@ -179,7 +180,7 @@ impl ExecChild<'_> {
         self.group_entry.enter(was_cloned_inside)?;
         let keep = [self.report.as_raw_fd()]
             .into_iter()
-            .chain(self.input.keeps());
+            .chain(self.setup.keeps());
         let keep: Vec<RawFd> = keep.collect();
         let streams = [self.stdin, self.null, self.null].map(AsFd::as_fd);
         child::detach(streams, &keep, self.open_files)?;
@@ -203,7 +204,7 @@ impl ExecChild<'_> {
         }
         let argv = self.argv.clone();
         let program = StepProgram { argv, envp, path };
-        self.input.start(&ProgramStart {
+        self.setup.start(&ProgramStart {
             envp: &program.envp,
             execute: &|| program.start(),
             report: &|why| child::report_failure(self.report, STEP_FAILED, why),

@@ -10,16 +10,19 @@
 //! terminal:          agent --socket--> helper <--terminal--> program
 //!                                        `--> where output of the step goes
 //! ```
+//!
+//! [`super::output_files`] has the files that get output too.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::pty::{OpenptyResult, Winsize, openpty};
 use nix::sys::stat::Mode;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -27,6 +30,7 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid, ttyname};
 use sluice_common::helper::{FEED_INPUT, RELAY_TERMINAL};
 
 use super::lookup;
+use super::output_files::OutputFiles;
 use crate::helper_program::HelperProgram;
 use crate::sys;
 
@@ -39,7 +43,7 @@ pub(super) const DEFAULT_SIZE: Winsize = Winsize {
 };
 
 /// Most bytes of a path in a message.
-const SHOWN_PATH_BYTES: usize = 200;
+pub(super) const SHOWN_PATH_BYTES: usize = 200;
 
 /// Source of the program's standard input.
 #[derive(Debug)]
@@ -64,12 +68,14 @@ impl InputSource {
     }
 }
 
-/// State by which the child connects the program's input.
+/// State by which the child connects the program's streams.
 #[derive(Clone, Copy)]
-pub(super) struct InputSetup<'a> {
+pub(super) struct StreamSetup<'a> {
     pub(super) source: &'a InputSource,
     pub(super) helper: &'a HelperProgram,
     pub(super) null: &'a File,
+    /// Files that get the program's output too, if it may have any.
+    pub(super) files: Option<&'a OutputFiles<'a>>,
 }
 
 /// The program as the input's setup sees it.
@@ -82,26 +88,30 @@ pub(super) struct ProgramStart<'a> {
     pub(super) report: &'a dyn Fn(&str),
 }
 
-impl InputSetup<'_> {
+impl StreamSetup<'_> {
     /// Descriptors that the child must keep open.
     pub(super) fn keeps(&self) -> impl Iterator<Item = RawFd> {
         let socket = self.source.socket();
-        let others = [self.helper.as_raw_fd(), self.null.as_raw_fd()];
-        socket
-            .into_iter()
-            .flat_map(move |it| [it, others[0], others[1]])
+        let runs_helper = socket.is_some() || self.files.is_some_and(OutputFiles::has_any);
+        let of_helper = [self.helper.as_raw_fd(), self.null.as_raw_fd()];
+        let of_helper = of_helper.into_iter().filter(move |_| runs_helper);
+        socket.into_iter().chain(of_helper)
     }
 
-    /// Connects the input and executes the program, in a child of this process if it gets a terminal. Returns only
-    /// on failure.
+    /// Connects the streams and executes the program, in a child of this process if it gets a terminal or its output
+    /// goes to files. Returns only on failure.
     pub(super) fn start(&self, program: &ProgramStart<'_>) -> Result<(), String> {
+        let files = self.files.map_or(Ok(None), OutputFiles::open)?;
         match self.source {
             InputSource::Given => {}
             InputSource::File(path) => read_from(path)?,
             InputSource::Stream(socket) => self.start_feeder(socket, program)?,
             InputSource::Terminal(socket, size) => return self.start_on(socket, size, program),
         }
-        (program.execute)()
+        match files {
+            Some(files) => files.start(self, program),
+            None => (program.execute)(),
+        }
     }
 
     /// Starts the helper as no child of the program, which may wait for every child of its own.
@@ -171,7 +181,8 @@ impl InputSetup<'_> {
     }
 }
 
-fn helper_arguments<const N: usize>(args: [String; N]) -> Result<Vec<CString>, String> {
+/// The helper's command line, with errors as sentences.
+pub(super) fn helper_arguments<const N: usize>(args: [String; N]) -> Result<Vec<CString>, String> {
     HelperProgram::arguments(args).map_err(|e| e.to_string())
 }
 
@@ -186,17 +197,53 @@ fn enter_terminal(slave: &impl AsFd) -> nix::Result<()> {
     dup2_stderr(&terminal)
 }
 
-/// Makes a file standard input.
+/// Makes a file standard input. A pipe is refused: whoever opens it waits for its other end.
 fn read_from(path: &Path) -> Result<(), String> {
     let shown = lookup::shown(&path.to_string_lossy(), SHOWN_PATH_BYTES);
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let opened = open(path, flags, Mode::empty());
-    let redirected = opened.and_then(|file| dup2_stdin(&file));
-    redirected.map_err(|e| match e {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
+    let explain = |e: Errno| match e {
         Errno::ENOENT => format!(
             "standard input `{shown}` does not exist on this host: name a file that each host of the pool has, or send it with `sluice run`"
         ),
         Errno::EACCES => format!("standard input `{shown}` may not be read by the step's user"),
-        other => format!("standard input `{shown}` cannot be opened: {}", other.desc()),
-    })
+        other => format!(
+            "standard input `{shown}` cannot be opened: {}",
+            other.desc()
+        ),
+    };
+    let file = File::from(open(path, flags, Mode::empty()).map_err(explain)?);
+    let kind = file.metadata().map(|found| found.file_type());
+    let refused = match kind {
+        Ok(kind) if kind.is_fifo() => Some("a pipe"),
+        Ok(kind) if kind.is_dir() => Some("a directory"),
+        Ok(_) | Err(_) => None,
+    };
+    if let Some(kind) = refused {
+        return Err(format!(
+            "standard input `{shown}` is {kind}: name a file, or send the input with `sluice run`"
+        ));
+    }
+    let blocking = fcntl(&file, FcntlArg::F_SETFL(OFlag::empty()));
+    blocking.and_then(|_| dup2_stdin(&file)).map_err(explain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::unistd::mkfifo;
+
+    #[test]
+    fn input_that_is_no_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        for (path, words) in [
+            (&*fifo, "is a pipe: name a file"),
+            (dir.path(), "is a directory"),
+            (&dir.path().join("none"), "does not exist on this host"),
+        ] {
+            let why = read_from(path).unwrap_err();
+            assert!(why.contains(words), "{why}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ mod ends;
 mod execs;
 mod fenced;
 mod fences;
+mod files;
 mod floods;
 mod freezing;
 mod host;
