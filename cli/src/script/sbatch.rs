@@ -76,6 +76,7 @@ impl ScriptLines {
     /// Every option that cannot be translated, one a line.
     pub(super) fn finish(mut self) -> Result<ScriptRequest, String> {
         let nodes = u64::from(self.request.nodes.unwrap_or(1));
+        self.settle_output();
         if let Err(why) = self.check_tasks(nodes).and_then(|()| self.settle(nodes)) {
             self.refused.push(why);
         }
@@ -98,6 +99,14 @@ impl ScriptLines {
             request: self.request,
             warning: (!warnings.is_empty()).then(|| warnings.join("; ")),
         })
+    }
+
+    /// Gives standard error the file of standard output, as Slurm does.
+    fn settle_output(&mut self) {
+        let request = &mut self.request;
+        request.stderr = request.stderr.take().or_else(|| request.stdout.clone());
+        // Without `--output`, Slurm writes a file of its own, and there is none here.
+        request.append = request.append.filter(|_| request.stderr.is_some());
     }
 
     /// Checks that there is one task on each host.

@@ -5,6 +5,7 @@ use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::id::StepId;
 use sluice_common::nearest::nearest;
 use sluice_common::step::OnPreempt;
+use sluice_common::streams::OutputPath;
 use sluice_common::time::Span;
 
 use super::sbatch::{ScriptLines, in_kib};
@@ -68,7 +69,6 @@ const SHORT: [(&str, &str); 27] = [
 const HOSTS: &str = "the scheduler chooses the hosts: choose them by `--platform` or `--pool`";
 /// Way out for options about a part of a host.
 const WHOLE_TASK: &str = "a step has one task on each host: write `--cpus` and `--gpus` for it";
-const OUTPUT: &str = "the host keeps the output: `sluice logs STEP`";
 
 /// Every option that is known, by its long form.
 const OPTIONS: [(&str, LineEffect); 60] = [
@@ -81,6 +81,10 @@ const OPTIONS: [(&str, LineEffect); 60] = [
         LineEffect::Translate(|it, value| set(&mut it.request.workdir, value)),
     ),
     ("cpus-per-task", LineEffect::Translate(cpus)),
+    (
+        "error",
+        LineEffect::Translate(|it, value| set_output(&mut it.request.stderr, value)),
+    ),
     ("export", LineEffect::Translate(export)),
     ("gpus", LineEffect::Translate(gpus)),
     ("gpus-per-node", LineEffect::Translate(gpus_per_node)),
@@ -114,6 +118,11 @@ const OPTIONS: [(&str, LineEffect); 60] = [
             number(value).map(|n| it.amounts.tasks_per_node = Some(n))
         }),
     ),
+    ("open-mode", LineEffect::Translate(open_mode)),
+    (
+        "output",
+        LineEffect::Translate(|it, value| set_output(&mut it.request.stdout, value)),
+    ),
     ("partition", LineEffect::Translate(partition)),
     ("time", LineEffect::Translate(time)),
     (
@@ -132,7 +141,6 @@ const OPTIONS: [(&str, LineEffect); 60] = [
     ),
     ("acctg-freq", LineEffect::Ignore("")),
     ("comment", LineEffect::Ignore("")),
-    ("error", LineEffect::Ignore(OUTPUT)),
     ("get-user-env", LineEffect::Ignore("")),
     ("mail-type", LineEffect::Ignore("")),
     ("mail-user", LineEffect::Ignore("")),
@@ -140,8 +148,6 @@ const OPTIONS: [(&str, LineEffect); 60] = [
         "nice",
         LineEffect::Ignore("`--priority` orders the steps of a subject"),
     ),
-    ("open-mode", LineEffect::Ignore("")),
-    ("output", LineEffect::Ignore(OUTPUT)),
     ("parsable", LineEffect::Ignore("")),
     (
         "priority",
@@ -242,6 +248,23 @@ pub(super) fn effect(name: &str) -> LineEffect {
 
 fn set(field: &mut Option<String>, value: &str) -> Result<(), String> {
     *field = Some(value.to_owned());
+    Ok(())
+}
+
+fn set_output(field: &mut Option<String>, value: &str) -> Result<(), String> {
+    OutputPath::new(value).map_err(|e| e.to_string())?;
+    set(field, value)
+}
+
+fn open_mode(it: &mut ScriptLines, value: &str) -> Result<(), String> {
+    it.request.append = Some(match value {
+        "append" | "a" => true,
+        "truncate" | "t" => false,
+        _ => {
+            let value = value.escape_debug();
+            return Err(format!("`{value}`: write `append` or `truncate`"));
+        }
+    });
     Ok(())
 }
 

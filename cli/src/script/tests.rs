@@ -164,6 +164,16 @@ fn each_option_of_slurm_that_has_a_counterpart_is_translated() {
             "--no-requeue --requeue",
             serde_json::json!({"on_preempt": "requeue"}),
         ),
+        (
+            "-o logs/%A_%4a.out --open-mode=append",
+            serde_json::json!({"stdout": "logs/%A_%4a.out", "stderr": "logs/%A_%4a.out", "append": true}),
+        ),
+        (
+            "--output=/o --error /e --open-mode truncate",
+            serde_json::json!({"stdout": "/o", "stderr": "/e", "append": false}),
+        ),
+        ("-e /dev/null", serde_json::json!({"stderr": "/dev/null"})),
+        ("--open-mode=append", serde_json::json!({})),
         ("--export=NONE,A=1", serde_json::json!({"env": {"A": "1"}})),
     ] {
         assert_eq!(fields(&format!("#SBATCH {options}")), expected, "{options}");
@@ -209,6 +219,11 @@ fn what_cannot_be_translated_is_refused_by_name_all_at_once() {
         ("-p a,b", "a step names one pool"),
         ("--time=soon", "`soon` is not a time"),
         ("--time", "--time: it needs a value"),
+        (
+            "-o %J.out",
+            "line 2: -o: `%J.out`: `%J` has no meaning: write %j",
+        ),
+        ("--open-mode=new", "`new`: write `append` or `truncate`"),
         ("hetjob", "line 2: hetjob: Sluice has no counterpart"),
         (
             "--export=SLUICE_TEST_UNSET",
@@ -226,12 +241,12 @@ fn what_cannot_be_translated_is_refused_by_name_all_at_once() {
 
 #[test]
 fn what_is_harmless_is_named_in_one_warning() {
-    let lines = "#SBATCH --mail-type=END --output=%j.out -N 2\n#SBATCH -Q -J a";
+    let lines = "#SBATCH --mail-type=END --nice=5 -N 2\n#SBATCH -Q -J a";
     assert_eq!(
         warning(lines),
         "train.sh: the script runs on each of its hosts, not only on the first: SLUICE_NODE_RANK tells them apart; \
-         #SBATCH options without effect here: --mail-type (line 2), --output (line 2: the host keeps the output: \
-         `sluice logs STEP`), -Q (line 3)"
+         #SBATCH options without effect here: --mail-type (line 2), --nice (line 2: `--priority` \
+         orders the steps of a subject), -Q (line 3)"
     );
     assert_eq!(warning("#SBATCH -J a"), "");
 }
