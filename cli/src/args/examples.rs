@@ -134,7 +134,9 @@ pub(super) const LOGS: &str = "\
 Examples:
   sluice logs k3v9
   sluice logs k3v9 -f --tail 20
-  sluice logs k3v9 --stderr --attempt 1";
+  sluice logs k3v9 --stderr --attempt 1
+  sluice logs prep sweep.5
+  sluice logs -f sweep";
 
 pub(super) const ATTACH: &str = "\
 Examples:

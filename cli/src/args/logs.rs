@@ -4,16 +4,17 @@ use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
-    /// Id of the step, or its name if no other live step has it.
-    #[arg(value_name = "STEP", value_parser = step_id)]
-    pub(crate) step: String,
-    /// Follow the output until the step has ended.
+    /// Ids of steps or arrays, or names that no other live step has. The lines of several steps begin with their ids; an array
+    /// is all of its parts.
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
+    pub(crate) steps: Vec<String>,
+    /// Follow the output until the steps have ended; of many, 32 at a time.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only its stdout.
+    /// Print only stdout.
     #[arg(long, conflicts_with = "stderr")]
     pub(crate) stdout: bool,
-    /// Only its stderr, printed on stdout.
+    /// Print only stderr, on stdout.
     #[arg(long)]
     pub(crate) stderr: bool,
     /// Only the last N lines of each stream.

@@ -1,12 +1,16 @@
-//! `sluice logs`: output of an attempt. With both streams, each goes to its own descriptor; a single one goes to
-//! stdout, so that it can be piped.
+//! `sluice logs`: output of attempts. With both streams, each goes to its own descriptor; a single one goes to stdout, so
+//! that it can be piped. Lines of several steps are labelled ([`label`]).
 
+mod label;
+
+use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use sluice_common::api::StepView;
+use sluice_common::api::{StepFilter, StepView};
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
 
@@ -17,49 +21,116 @@ use crate::failure::Failure;
 use crate::follow::{FollowEnd, FollowError, FollowEvent, OutputSource, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 use crate::render::safe;
+use label::{LabelledSink, SharedSinks};
 
 /// Time that one call waits for a step to start.
 const POLL: Duration = Duration::from_secs(30);
+/// Time that a step may wait before that is said if nobody watches.
+const QUIET: Duration = Duration::from_secs(2);
 /// Time that an unreachable host is waited for without `--follow`.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Most steps that are followed at once, each by two calls.
+const MAX_AT_ONCE: usize = 32;
 
 pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Failure> {
-    let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
-        client.step_called(&args.step)
-    })?;
-    if let Some(array) = &step.array {
-        let (id, first) = (
-            safe(&step.id),
-            array.indexes.indexes.first().unwrap_or_default(),
-        );
-        return Err(Failure::Usage(format!(
-            "{id} is an array, whose parts have an output each: name one of them, such as `{id}.{first}`"
-        )));
+    let mut steps = VecDeque::new();
+    let mut is_one = args.steps.len() == 1;
+    for text in &args.steps {
+        let step = client.keep_trying(RetryLimit::READ, outage_note(out), || {
+            client.step_called(text)
+        })?;
+        is_one &= step.array.is_none();
+        steps.extend(with_parts(client, step, out)?);
     }
-    let step = if args.follow && args.attempt.is_none() {
-        until_started(client, step, out)?
-    } else {
-        step
-    };
-    let attempt = attempt_of(&step, args.attempt)?;
-    let print = LogPrinter {
-        tail: args.tail,
-        source: OutputSource {
-            client: client.clone(),
-            step: step.id,
-            attempt,
-            rank: args.rank,
-            stream: LogStream::Stdout,
-            follow: args.follow,
-        },
-        out,
-    };
-    match (args.stdout, args.stderr) {
-        (true, _) => print.stream(LogStream::Stdout, Sink::stdout()?)?,
-        (_, true) => print.stream(LogStream::Stderr, Sink::stdout()?)?,
-        _ => print.both()?,
+    let reader = LogReader { client, args, out };
+    match steps.pop_front() {
+        Some(step) if is_one => reader.read(step, None)?,
+        first => reader.read_all(first.into_iter().chain(steps).collect())?,
     }
     Ok(0)
+}
+
+/// Returns a step, or the parts of an array.
+fn with_parts(client: &Client, step: StepView, out: Out) -> Result<Vec<StepView>, Failure> {
+    if step.array.is_none() {
+        return Ok(vec![step]);
+    }
+    let filter = StepFilter {
+        array: Some(step.id),
+        ..StepFilter::default()
+    };
+    let mut parts =
+        client.keep_trying(RetryLimit::READ, outage_note(out), || client.steps(&filter))?;
+    parts.sort_by_key(|part| part.array_index);
+    Ok(parts)
+}
+
+/// Reads the output of steps.
+#[derive(Clone, Copy)]
+struct LogReader<'a> {
+    client: &'a Client,
+    args: &'a LogsArgs,
+    out: Out,
+}
+
+impl LogReader<'_> {
+    fn read(self, step: StepView, shared: Option<&SharedSinks>) -> Result<(), Failure> {
+        let Self { client, args, out } = self;
+        let step = match args.follow && args.attempt.is_none() {
+            true => until_started(client, step, out)?,
+            false => step,
+        };
+        let attempt = attempt_of(&step, args.attempt)?;
+        let print = LogPrinter {
+            tail: args.tail,
+            source: OutputSource {
+                client: client.clone(),
+                step: step.id,
+                attempt,
+                rank: args.rank,
+                stream: LogStream::Stdout,
+                follow: args.follow,
+            },
+            shared,
+            out,
+        };
+        match (args.stdout, args.stderr) {
+            (true, _) => print.stream(LogStream::Stdout, print.sink(LogStream::Stdout)?),
+            (_, true) => print.stream(LogStream::Stderr, print.sink(LogStream::Stdout)?),
+            _ => print.both(),
+        }
+    }
+
+    /// Reads several steps: one after the other, or at the same time while they grow.
+    fn read_all(self, steps: VecDeque<StepView>) -> Result<(), Failure> {
+        let shared = SharedSinks::new()?;
+        let threads = if self.args.follow { MAX_AT_ONCE } else { 1 };
+        let threads = threads.min(steps.len());
+        let steps = Mutex::new(steps);
+        let next = || steps.lock().ok().and_then(|mut steps| steps.pop_front());
+        let read = || {
+            while let Some(step) = next() {
+                if !self.args.follow && step.attempt == 0 {
+                    // One that has no output yet does not keep the others from being read.
+                    self.out.aside(&not_started(&step));
+                    continue;
+                }
+                self.read(step, Some(&shared)).inspect_err(|error| {
+                    if error.is_broken_pipe() {
+                        crate::signals::end_like_a_closed_pipe();
+                    }
+                })?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
+            let ends = threads
+                .into_iter()
+                .map(|it| it.join().expect("reading does not panic"));
+            ends.fold(Ok(()), Result::and)
+        })
+    }
 }
 
 /// Returns the requested attempt, else the latest.
@@ -71,44 +142,60 @@ fn attempt_of(step: &StepView, asked: Option<u32>) -> Result<u32, Failure> {
             step.attempt
         ))),
         Some(number) => Ok(number),
-        None if step.attempt == 0 => Err(Failure::Failed(format!(
-            "{id} is `{}` and has not started, so there is no output: {}",
-            step.state,
-            safe(&step.reason.message)
-        ))),
+        None if step.attempt == 0 => Err(Failure::Failed(not_started(step))),
         None => Ok(step.attempt),
     }
 }
 
-/// Waits for the first attempt of a waiting step.
+fn not_started(step: &StepView) -> String {
+    format!(
+        "{} is `{}` and has not started, so there is no output: {}",
+        safe(&step.id),
+        step.state,
+        safe(&step.reason.message)
+    )
+}
+
+/// Waits for the first attempt of a waiting step, and says why it waits: at once if somebody watches.
 fn until_started(client: &Client, mut step: StepView, out: Out) -> Result<StepView, Failure> {
     let mut said = String::new();
+    let since = Instant::now();
     while step.attempt == 0 && !step.state.is_terminal() {
-        if step.reason.message != said {
-            out.progress(&format!(
-                "{} waits: {}",
-                safe(&step.id),
-                safe(&step.reason.message)
-            ));
+        let is_due = out.is_watched() || since.elapsed() >= QUIET;
+        if is_due && step.reason.message != said {
+            let (id, message) = (safe(&step.id), safe(&step.reason.message));
+            out.aside(&format!("{id} waits: {message}"));
             said.clone_from(&step.reason.message);
         }
-        let poll = || client.wait(&step.id, Some(StepState::Running), POLL);
+        let limit = if said.is_empty() { QUIET } else { POLL };
+        let poll = || client.wait(&step.id, Some(StepState::Running), limit);
         step = client.keep_trying(RetryLimit::Endless, outage_note(out), poll)?;
     }
     Ok(step)
 }
 
-#[derive(Clone)]
-struct LogPrinter {
+struct LogPrinter<'a> {
     tail: Option<usize>,
     source: OutputSource,
+    /// Set if several steps are printed.
+    shared: Option<&'a SharedSinks>,
     out: Out,
 }
 
-impl LogPrinter {
+impl<'a> LogPrinter<'a> {
+    /// The descriptor of this name, for this step.
+    fn sink(&self, stream: LogStream) -> Result<Box<dyn Write + Send + 'a>, Failure> {
+        let label = || safe(&self.source.step);
+        Ok(match self.shared {
+            Some(shared) => Box::new(LabelledSink::new(&label(), shared.of(stream))),
+            None if stream == LogStream::Stderr => Box::new(Sink::stderr()?),
+            None => Box::new(Sink::stdout()?),
+        })
+    }
+
     /// Prints both streams: at the same time while they grow, else one after the other.
     fn both(&self) -> Result<(), Failure> {
-        let (stdout, stderr) = (Sink::stdout()?, Sink::stderr()?);
+        let (stdout, stderr) = (self.sink(LogStream::Stdout)?, self.sink(LogStream::Stderr)?);
         if !self.source.follow {
             self.stream(LogStream::Stdout, stdout)?;
             return self.stream(LogStream::Stderr, stderr);
@@ -125,17 +212,21 @@ impl LogPrinter {
         })
     }
 
-    fn stream(&self, stream: LogStream, mut sink: Sink) -> Result<(), Failure> {
+    fn stream(
+        &self,
+        stream: LogStream,
+        mut sink: Box<dyn Write + Send + '_>,
+    ) -> Result<(), Failure> {
         let mut source = self.source.clone();
         source.stream = stream;
         let mut offset = 0;
         if let Some(lines) = self.tail {
-            offset = self.last_lines(&source, lines, &mut sink)?;
-            if !source.follow {
-                return Ok(());
-            }
+            offset = self.last_lines(&source, lines, &mut *sink)?;
         }
-        self.copy(&source, offset, &mut sink).map(drop)
+        if self.tail.is_none() || source.follow {
+            self.copy(&source, offset, &mut *sink)?;
+        }
+        sink.flush().map_err(Failure::Output)
     }
 
     /// Writes the last lines of the present output; returns the offset of their end.
@@ -143,7 +234,7 @@ impl LogPrinter {
         &self,
         source: &OutputSource,
         lines: usize,
-        sink: &mut Sink,
+        sink: &mut dyn Write,
     ) -> Result<u64, Failure> {
         let now = OutputSource {
             follow: false,
