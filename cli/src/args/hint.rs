@@ -78,7 +78,10 @@ fn own(line: &[String]) -> Option<String> {
 fn equivalent(line: &[String]) -> Option<String> {
     let begins = |phrase: &str| {
         let words: Vec<&str> = phrase.split(' ').collect();
-        line.len() >= words.len() && words.iter().zip(line).all(|(word, typed)| word == typed)
+        let stands = |n: usize, word: &str| line.get(n).is_some_and(|typed| typed == word);
+        let anywhere = |word: &str| word.starts_with("--") && line.iter().any(|it| it == word);
+        let mut words = words.iter().enumerate();
+        words.all(|(n, word)| stands(n, word) || anywhere(word))
     };
     let all = ELSEWHERE.iter();
     let all = all.flat_map(|(phrases, here)| phrases.iter().map(move |it| (*it, *here)));
@@ -134,6 +137,10 @@ mod tests {
                 "`sbatch`: sluice submit SCRIPT, or sluice submit -f FILE, or sluice submit -- CMD",
             ),
             ("scancel 7", "`scancel`: sluice cancel STEP"),
+            (
+                "srun --gpus 1 --pty bash",
+                "`srun --pty`: sluice run -it -- CMD",
+            ),
             (
                 "scontrol show node gpu-1",
                 "`scontrol show node`: sluice describe node NODE",

@@ -40,18 +40,12 @@ const USE_CONTEXT: &[&str] = &["sluice context use NAME"];
 const WHOAMI: &[&str] = &["sluice auth whoami"];
 const API_TOKEN: &[&str] = &["sluice api-token create NAME --role submitter"];
 
-/// Beginnings of command lines, each group with its equivalents.
+/// Beginnings of command lines, each group with its equivalents. An option may stand anywhere after the command.
 pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
+    (&["srun", "cmd run", "command run"], RUN),
     (
-        &[
-            "srun",
-            "salloc",
-            "interact",
-            "cmd run",
-            "command run",
-            "shell start",
-        ],
-        RUN,
+        &["srun --pty", "salloc", "interact", "shell start"],
+        &["sluice run -it -- CMD"],
     ),
     (&["notebook start"], &["sluice run --work notebook -- CMD"]),
     (
@@ -195,7 +189,8 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         LOGS,
     ),
     (&["sattach"], &["sluice attach STEP"]),
-    (&["alloc exec", "workflow exec", "shell open", "ssh"], EXEC),
+    (&["alloc exec", "workflow exec"], EXEC),
+    (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
     (
         &["job wait", "experiment wait", "e wait"],
         &["sluice wait STEP"],
