@@ -36,6 +36,7 @@ mod nodes;
 mod nvml;
 mod openapi;
 mod output;
+mod output_files;
 mod packages;
 mod pages;
 mod partition;
