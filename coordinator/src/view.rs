@@ -1,6 +1,7 @@
 //! Builds the API's views of the core's state. Pure functions, called on the engine's thread: they copy and decide
 //! nothing.
 
+mod exit;
 mod explain;
 pub mod platform;
 mod preview;
@@ -16,8 +17,8 @@ use coordinator_core::{
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::api::{
-    ArrayView, AttemptInfo, CarvingView, CordonView, ExitView, HostView, MigUse, NodeView,
-    PlacementView, PolicyView, PoolView, StepView, UnfitGpuView, duration, timestamp,
+    ArrayView, AttemptInfo, CarvingView, CordonView, HostView, MigUse, NodeView, PlacementView,
+    PolicyView, PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::array::IndexSet;
 use sluice_common::facts::Labels;
@@ -26,13 +27,13 @@ use sluice_common::inventory::Readings;
 use sluice_common::pool::PolicySpec;
 use sluice_common::pool_rules::PoolStatus;
 use sluice_common::state::StepState;
-use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
 /// Most ranges of indexes of failed parts in the view of an array.
 const MAX_FAILED_RANGES: usize = 100;
 
+use exit::exit;
 pub use explain::explain;
 pub use preview::preview;
 pub use template::template;
@@ -216,46 +217,6 @@ fn placement(rank: u32, part: &Part) -> PlacementView {
 fn last_of_all(parts: &[Part], time: impl Fn(&Part) -> Option<Time>) -> Option<Timestamp> {
     let times: Option<Vec<Time>> = parts.iter().map(time).collect();
     times?.into_iter().max().map(timestamp)
-}
-
-/// Returns the exit of an attempt, once all of its parts have ended.
-fn exit(attempt: &Attempt) -> Option<ExitView> {
-    let end = attempt
-        .decisive_part()
-        .filter(|_| attempt.has_ended())?
-        .end
-        .as_ref()?;
-    Some(exit_view(&end.exit))
-}
-
-fn exit_view(exit: &Exit) -> ExitView {
-    let with_message = |message: &str| ExitView {
-        message: Some(message.to_owned()),
-        ..ExitView::default()
-    };
-    match exit {
-        Exit::Code(code) => ExitView {
-            code: Some(*code),
-            ..ExitView::default()
-        },
-        Exit::Signal(signal) => ExitView {
-            signal: Some(*signal),
-            ..ExitView::default()
-        },
-        Exit::StartFailed(message)
-        | Exit::HostFailed(message)
-        | Exit::PrologFailed(message)
-        | Exit::NotBegun(message) => with_message(message),
-        Exit::LeaseExpired => with_message(
-            "its lease expired before the coordinator was heard again, so its host stopped it",
-        ),
-        Exit::HostRebooted => with_message("its host was rebooted under it"),
-        Exit::OutOfMemory(_) => with_message("the kernel killed it because it was out of memory"),
-        Exit::StorageExceeded(_) => {
-            with_message("its host stopped it because its files took too much of the disk")
-        }
-        Exit::Unknown => with_message("it is unknown how it ended"),
-    }
 }
 
 /// Returns the view of a node, with its readings if it has sent any.
