@@ -132,7 +132,7 @@ pub struct ResourceKeyError {
 /// request that it looks at.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(with = "table::AmountsSchema"))]
+#[cfg_attr(feature = "schema", schemars(with = "table::AmountTable"))]
 pub struct Amounts {
     /// In the order of [`NAMED`].
     named: [u64; NAMED.len()],
@@ -254,7 +254,7 @@ impl Amounts {
     }
 }
 
-/// As pairs of key and amount in their order.
+/// Compares the pairs of key and amount in their order.
 impl Ord for Amounts {
     fn cmp(&self, other: &Self) -> Ordering {
         self.iter().cmp(other.iter())

@@ -249,7 +249,7 @@ pub(super) fn serialize_pairs<'a, S: Serializer>(
 #[cfg(feature = "schema")]
 #[derive(schemars::JsonSchema)]
 #[schemars(rename = "Amounts")]
-pub(super) struct AmountsSchema(#[expect(dead_code)] BTreeMap<String, DocumentAmount>);
+pub(super) struct AmountTable(#[expect(dead_code)] BTreeMap<String, DocumentAmount>);
 
 /// Deserializes a table of amounts.
 ///

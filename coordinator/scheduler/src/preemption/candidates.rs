@@ -92,13 +92,13 @@ pub(crate) struct Candidates<'a> {
     pub(crate) runs: Vec<Candidate<'a>>,
     /// Positions in `runs` of those on each host, in the same order.
     pub(crate) on: BTreeMap<&'a NodeName, Vec<usize>>,
-    /// What they hold of each host, by the GPUs that count.
+    /// Resources of each host that they hold, by the GPUs that count.
     held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost<'a>)>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
 }
 
-/// What runs hold of each host together.
+/// Resources of each host that runs hold together.
 pub(crate) type HeldByHost<'a> = Rc<BTreeMap<&'a NodeName, HostResources>>;
 
 impl<'a> Candidates<'a> {
@@ -118,7 +118,7 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// What all of them hold of each host, of the GPUs that the request may be granted; counted once for each kind.
+    /// Counts the resources of each host that all of them hold, once for each kind of GPUs that requests may be granted.
     pub(crate) fn held(&self, in_pool: RequestInPool<'a>) -> HeldByHost<'a> {
         let mut known = self.held.borrow_mut();
         if let Some((_, held)) = known.iter().find(|(filter, _)| *filter == in_pool.filter) {
