@@ -111,8 +111,16 @@ fn an_array_and_its_parts_are_cancelled_and_refused_by_name() {
         message,
         "array `a` has no part 100000: it has the indexes 0-99999; name one of them, such as `a.0`"
     );
-    for command in ["describe", "explain", "logs", "cancel", "requeue", "wait"] {
-        let refused = dev.sluice(&[command, "a.100000"]);
+    for command in [
+        "describe step",
+        "explain",
+        "logs",
+        "cancel",
+        "requeue",
+        "wait",
+    ] {
+        let words: Vec<&str> = command.split(' ').chain(["a.100000"]).collect();
+        let refused = dev.sluice(&words);
         assert!(
             refused.code != 0 && refused.stderr.contains(message),
             "{command}: {refused:?}"

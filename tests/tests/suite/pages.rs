@@ -141,7 +141,7 @@ fn the_page_on_arrays_shows_what_is_printed() {
 
 #[test]
 fn the_pages_for_users_of_slurm_and_hyperqueue_can_be_typed() {
-    assert!(run("docs/coming-from-slurm.md") >= 6);
+    assert!(run("docs/coming-from-slurm.md") >= 5);
     assert!(run("docs/coming-from-hyperqueue.md") >= 4);
 }
 
