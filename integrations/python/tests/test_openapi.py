@@ -45,7 +45,8 @@ ALL: Json = {
     "prefer_within": "rack", "allow_pending": True, "on_preempt": "fail", "priority_class": "low",
     "suspend_timeout": 1, "priority": 1,
     "subject": "s", "array": "0-1", "work": "training", "env": {}, "labels": {}, "workdir": "/", "mounts": [],
-    "privileged": False, "host_network": False, "stdin": "/f", "name": "n", "id": "i", "retries": 1,
+    "privileged": False, "host_network": False, "stdin": "/f", "stdout": "/o",
+    "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,
     "free_preemptions": True, "timeout": 1, "queue_timeout": 1, "begin": "t", "deadline": "t", "after": ["a"],
     "grace_period": 1,
 }  # fmt: skip

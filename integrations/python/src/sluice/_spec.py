@@ -74,6 +74,11 @@ class Settings(TypedDict, total=False):
     host_network: bool
     stdin: str
     """File of the host, as an absolute path."""
+    stdout: str
+    """File of the host that gets standard output too, such as `logs/%j.out`; `docs/steps.md` has the letters."""
+    stderr: str
+    append: bool
+    """Whether the files of output keep what they have."""
     name: str
     id: str
     """An id of your own choice."""
