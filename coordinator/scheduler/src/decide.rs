@@ -314,16 +314,19 @@ impl Scheduler {
         if existing.is_some_and(|existing| self.awaits_only_releasing(existing)) {
             return None;
         }
-        match releasing {
-            Some(releasing) => Some(Decision::Nominate {
-                step: request.step.clone(),
-                nomination: releasing,
-                victims: BTreeSet::new(),
-                frozen: BTreeSet::new(),
-                evicted: BTreeSet::new(),
-            }),
+        let nomination = match releasing {
+            Some(releasing) => Some(releasing),
             None => self.await_ends(name, pool, request, existing),
-        }
+        };
+        // The place that it has is none to move to.
+        let nomination = nomination.filter(|nomination| Some(nomination) != existing)?;
+        Some(Decision::Nominate {
+            step: request.step.clone(),
+            nomination,
+            victims: BTreeSet::new(),
+            frozen: BTreeSet::new(),
+            evicted: BTreeSet::new(),
+        })
     }
 
     /// Whether a pool keeps resources for a blocked request. It does not for one that waits only for its own
@@ -340,28 +343,22 @@ impl Scheduler {
             })
     }
 
-    /// Nominates a head for which no preemption helps; `None` if it has a nomination that is as good.
+    /// The nomination of a head for which no preemption helps; `None` if it has one that is as good.
     fn await_ends(
         &self,
         name: &PoolName,
         pool: &Pool,
         request: &Request,
         existing: Option<&Nomination>,
-    ) -> Option<Decision> {
+    ) -> Option<Nomination> {
         let in_pool = RequestInPool::new(self, pool, request)?;
         let (ends, platform) = ends::await_ends(in_pool, existing)?;
-        Some(Decision::Nominate {
-            step: request.step.clone(),
-            nomination: Nomination {
-                pool: name.clone(),
-                hosts: ends.hosts,
-                awaits: ends.awaits,
-                firm: false,
-                platform: platform.cloned(),
-            },
-            victims: BTreeSet::new(),
-            frozen: BTreeSet::new(),
-            evicted: BTreeSet::new(),
+        Some(Nomination {
+            pool: name.clone(),
+            hosts: ends.hosts,
+            awaits: ends.awaits,
+            firm: false,
+            platform: platform.cloned(),
         })
     }
 }
