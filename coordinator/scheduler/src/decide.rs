@@ -314,15 +314,9 @@ impl Scheduler {
         if existing.is_some_and(|existing| self.awaits_only_releasing(existing)) {
             return None;
         }
-        let nomination = match releasing {
-            Some(releasing) => Some(releasing),
-            None => self.await_ends(name, pool, request, existing),
-        };
-        // The place that it has is none to move to.
-        let nomination = nomination.filter(|nomination| Some(nomination) != existing)?;
         Some(Decision::Nominate {
             step: request.step.clone(),
-            nomination,
+            nomination: releasing.or_else(|| self.await_ends(name, pool, request, existing))?,
             victims: BTreeSet::new(),
             frozen: BTreeSet::new(),
             evicted: BTreeSet::new(),

@@ -838,3 +838,26 @@ fn what_a_head_elsewhere_would_take_back_is_not_preempted_for() {
     finish(&mut harness, &run);
     assert_eq!(running(&harness), [head]);
 }
+
+/// The head was nominated without end for the place of a run that should have ended by now: nothing bounds that run, so
+/// another place held less, and by the time limits of others the same place was the earliest.
+#[test]
+fn a_head_does_not_await_by_its_limit_a_run_that_should_have_ended() {
+    let mut harness = harness(&[], &[3, 1], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
+    let limited = |gpus, mem, seconds: u64| Submission {
+        time_limit: Some(seconds * 1000),
+        ..submission("a", &[(GPU, gpus), (MCPU, 500), (MEM, mem)], true)
+    };
+    submit(&mut harness, &limited(2, 3, 3600));
+    submit(&mut harness, &limited(1, 0, 1));
+    submit(&mut harness, &limited(0, 6, 7200));
+    harness.pass(10_000).unwrap();
+    let head = submit(&mut harness, &limited(1, 5, 60));
+    submit(&mut harness, &submission("a", &[(MCPU, 500)], true));
+    let place = harness.judge.nominations.get(&head);
+    let place = place.unwrap_or_else(|| panic!("{}", harness.history));
+    assert_eq!(place.hosts, [node(0)], "{}", harness.history);
+    let awaited: Vec<u32> = place.awaits.iter().map(|id| id.number).collect();
+    assert_eq!(awaited, [1], "the run that ends within the hour");
+}

@@ -63,7 +63,7 @@ impl HostEnds<'_> {
 
 pub(super) struct Search<'a> {
     in_pool: RequestInPool<'a>,
-    /// Only runs that end by then are awaited, if set.
+    /// Only runs that end by then are awaited, if set; none that should have ended by now, because nothing bounds those.
     until: Option<Time>,
     /// Runs of the pool, the youngest first; looked up if a declared resource of the pool is short.
     of_pool: OnceCell<Vec<Named<'a>>>,
@@ -81,7 +81,11 @@ impl<'a> Search<'a> {
 
     /// Whether a run may be awaited.
     fn admits(&self, run: &Run) -> bool {
-        let by = |until| run.latest_end().is_some_and(|end| end <= until);
+        let now = self.in_pool.scheduler.clock;
+        let by = |until| {
+            run.latest_end()
+                .is_some_and(|end| now < end && end <= until)
+        };
         self.until.is_none_or(by)
     }
 
