@@ -126,11 +126,7 @@ impl<'a> Candidates<'a> {
         }
         let held = self.on.iter().map(|(node, positions)| {
             let runs = positions.iter().map(|position| &self.runs[*position]);
-            let held = runs.map(|it| in_pool.released_for(node, it.id, it.run.each()));
-            (
-                *node,
-                held.fold(HostResources::default(), HostResources::plus),
-            )
+            (*node, held_by(in_pool, node, runs))
         });
         let held = Rc::new(held.collect());
         known.push((in_pool.filter, Rc::clone(&held)));
@@ -142,6 +138,16 @@ impl<'a> Candidates<'a> {
         let runs = self.runs.iter().filter(|it| keeps(it));
         Self::new(runs.cloned().collect(), self.budget)
     }
+}
+
+/// Resources of a host that candidates hold together, of the GPUs that the request may be granted.
+pub(crate) fn held_by<'c, 'a: 'c>(
+    in_pool: RequestInPool<'a>,
+    node: &NodeName,
+    candidates: impl Iterator<Item = &'c Candidate<'a>>,
+) -> HostResources {
+    let held = candidates.map(|it| in_pool.released_for(node, it.id, it.run.each()));
+    held.fold(HostResources::default(), HostResources::plus)
 }
 
 impl Candidate<'_> {

@@ -7,8 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
-use crate::model::resources::HostResources;
-use crate::preemption::candidates::{Candidate, PreemptionRule};
+use crate::preemption::candidates::{Candidate, PreemptionRule, held_by};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::{Shortage, WhatIf};
 
@@ -67,17 +66,20 @@ fn could_ever_fit<'a>(
     if what_if.shares_with_head() || !shortage.is_only_of_hosts() {
         return true;
     }
-    let there = index.on(node).filter(|candidate| {
-        let stays = what_if.is_reserved_for_others(candidate.id)
-            || what_if.is_removed(candidate.id)
-            || without.contains(candidate.id);
-        !stays && may_go(what_if, &shortage, candidate)
-    });
-    let held = there.map(|it| index.in_pool.released_for(node, it.id, it.run.each()));
-    what_if.could_cover(
-        node,
-        held.fold(HostResources::default(), HostResources::plus),
-    )
+    let there = index
+        .on(node)
+        .filter(|it| is_open(what_if, without, it) && may_go(what_if, &shortage, it));
+    what_if.could_cover(node, held_by(index.in_pool, node, there))
+}
+
+/// Whether a candidate is there, left to this request, and not left out.
+fn is_open<'a>(
+    what_if: &WhatIf<'a, '_>,
+    left_out: &BTreeSet<&'a AttemptId>,
+    candidate: &Candidate<'a>,
+) -> bool {
+    let id = candidate.id;
+    !(what_if.is_reserved_for_others(id) || what_if.is_removed(id) || left_out.contains(id))
 }
 
 /// Runs whose removal together protects another run.
@@ -113,8 +115,7 @@ fn count_victims<'a, 'c, 'r>(
         if shortage.is_none() {
             break;
         }
-        let awaited = what_if.is_reserved_for_others(candidate.id);
-        if awaited || what_if.is_removed(candidate.id) || left_out.contains(candidate.id) {
+        if !is_open(&what_if, left_out, candidate) {
             continue;
         }
         if may_go(&what_if, &shortage, candidate) {
