@@ -14,9 +14,10 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::memory::MEMORY_UNITS;
 use super::{
-    BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MEMORY_UNITS, MGPU, ResourceKey, STORAGE_MB,
-    ceil_thousandths, cores_of, megabytes_up, parse_memory,
+    BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, MGPU, ResourceKey, STORAGE_MB, ceil_thousandths, cores_of,
+    megabytes_up, parse_memory,
 };
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
