@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import httpx
 
 from sluice._context import Context
-from sluice._errors import BadAnswer, Unreachable
-from sluice._flow import Emit, Flow, Open, Reply, Request, Send, Sleep
+from sluice._errors import BadAnswer, SluiceError, Unreachable
+from sluice._flow import Emit, Flow, Open, Reply, Request, RunningFlow, Send, Sleep
 
 T = TypeVar("T")
 
@@ -31,17 +31,11 @@ def options(context: Context) -> dict[str, Any]:
 
 def drive(http: httpx.Client, flow: Flow[T]) -> Generator[Any, None, T]:
     """Runs a flow: yields what it emits, and returns what it returns."""
-    answer: Any = None
-    error: Exception | None = None
+    running = RunningFlow(flow)
     opened: httpx.Response | None = None
     body: Any = None
     try:
-        while True:
-            try:
-                operation = flow.throw(error) if error else flow.send(answer)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            answer = error = None
+        while operation := running.next():
             try:
                 if isinstance(operation, Emit):
                     yield operation.value
@@ -55,32 +49,25 @@ def drive(http: httpx.Client, flow: Flow[T]) -> Generator[Any, None, T]:
                     if isinstance(operation, Send) or not opened.is_success:
                         for piece in body:
                             content += _bounded(piece, content)
-                    answer = _reply(opened, content)
+                    running.answer = _reply(opened, content)
                 else:
-                    answer = next(body, b"")
-            except httpx.RequestError as failed:
-                error = _unreachable(http.base_url, failed)
-            except BadAnswer as failed:
-                error = failed
+                    running.answer = next(body, b"")
+            except (httpx.RequestError, BadAnswer) as failed:
+                running.error = _explained(http.base_url, failed)
+        return running.result
     finally:
-        flow.close()
+        running.close()
         if opened:
             opened.close()
 
 
 async def drive_async(http: httpx.AsyncClient, flow: Flow[Any]) -> AsyncIterator[Any]:
     """Runs a flow: yields what it emits. As `drive`, with `await`."""
-    answer: Any = None
-    error: Exception | None = None
+    running = RunningFlow(flow)
     opened: httpx.Response | None = None
     body: Any = None
     try:
-        while True:
-            try:
-                operation = flow.throw(error) if error else flow.send(answer)
-            except StopIteration:
-                return
-            answer = error = None
+        while operation := running.next():
             try:
                 if isinstance(operation, Emit):
                     yield operation.value
@@ -94,15 +81,13 @@ async def drive_async(http: httpx.AsyncClient, flow: Flow[Any]) -> AsyncIterator
                     if isinstance(operation, Send) or not opened.is_success:
                         async for piece in body:
                             content += _bounded(piece, content)
-                    answer = _reply(opened, content)
+                    running.answer = _reply(opened, content)
                 else:
-                    answer = await _next(body)
-            except httpx.RequestError as failed:
-                error = _unreachable(http.base_url, failed)
-            except BadAnswer as failed:
-                error = failed
+                    running.answer = await _next(body)
+            except (httpx.RequestError, BadAnswer) as failed:
+                running.error = _explained(http.base_url, failed)
     finally:
-        flow.close()
+        running.close()
         if opened:
             await opened.aclose()
 
@@ -136,7 +121,9 @@ def _reply(response: httpx.Response, content: bytearray) -> Reply:
     return Reply(response.status_code, headers, bytes(content))
 
 
-def _unreachable(url: httpx.URL, error: httpx.RequestError) -> Unreachable:
+def _explained(url: httpx.URL, error: httpx.RequestError | BadAnswer) -> SluiceError:
+    if isinstance(error, BadAnswer):
+        return error
     unreachable = Unreachable(f"cannot reach the coordinator at {url}: {str(error) or type(error).__name__}")
     unreachable.__cause__ = error
     return unreachable

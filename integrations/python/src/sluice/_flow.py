@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sluice._errors import BadAnswer, SluiceError
 
@@ -77,27 +77,50 @@ class Emit:
     value: Any
 
 
-Flow = Generator[Send | Open | Read | Sleep | Emit, Any, T]
+Operation = Send | Open | Read | Sleep | Emit
+"""What a flow may ask for."""
+
+Flow = Generator[Operation, Any, T]
 """Steps of a call, which return a `T` at the end."""
+
+
+class RunningFlow(Generic[T]):
+    """A flow that is being run: `next` says what it asks for, and `answer` or `error` is set to what came of that."""
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self._flow = flow
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self.result: T
+        """What the flow has returned, once `next` has returned `None`."""
+
+    def next(self) -> Operation | None:
+        """Returns what the flow asks for next; `None` at its end. Raises what the flow raises."""
+        answer, error = self.answer, self.error
+        self.answer = self.error = None
+        try:
+            return self._flow.throw(error) if error else self._flow.send(answer)
+        except StopIteration as end:
+            self.result = end.value
+            return None
+
+    def close(self) -> None:
+        """Ends the flow, wherever it is."""
+        self._flow.close()
 
 
 def collected(flow: Flow[T], take: Callable[[Any], None]) -> Flow[T]:
     """Runs a flow within another one, and gives to `take` what it emits."""
-    answer: Any = None
-    error: SluiceError | None = None
-    while True:
-        try:
-            operation = flow.throw(error) if error else flow.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        answer = error = None
+    running = RunningFlow(flow)
+    while operation := running.next():
         if isinstance(operation, Emit):
             take(operation.value)
             continue
         try:
-            answer = yield operation
+            running.answer = yield operation
         except SluiceError as failed:
-            error = failed
+            running.error = failed
+    return running.result
 
 
 def pauses() -> Iterator[float]:
