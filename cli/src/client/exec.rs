@@ -79,7 +79,7 @@ impl MessageReader {
 
     /// Closes the connection for both ends.
     pub(crate) fn close(&self) {
-        let _it_is_closed = self.0.get_ref().socket.shutdown(Shutdown::Both);
+        self.0.get_ref().close();
     }
 }
 
@@ -104,7 +104,7 @@ impl MessageWriter {
     /// Closes the connection for both ends.
     pub(crate) fn close(&self) {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let _it_is_closed = socket.get_ref().socket.shutdown(Shutdown::Both);
+        socket.get_ref().close();
     }
 }
 
@@ -121,6 +121,13 @@ fn plain(error: Error) -> io::Error {
 struct SharedSocket {
     socket: Arc<Socket>,
     writing: Arc<Mutex<()>>,
+}
+
+impl SharedSocket {
+    /// Closes the connection for both ends.
+    fn close(&self) {
+        let _it_is_closed = self.socket.shutdown(Shutdown::Both);
+    }
 }
 
 impl Read for SharedSocket {

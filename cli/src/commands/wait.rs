@@ -1,6 +1,6 @@
 //! `sluice wait`: waits until steps have ended or reached a state, and prints each as it does. On a terminal it shows how
-//! many have, and of a single array how many of its parts. All steps are watched at the same time, so that one that can never reach the state is reported at once: a few by a call for each, many by the
-//! stream of events (`wait/events.rs`).
+//! many have, and of a single array how many of its parts. All steps are watched at the same time, so that one that can
+//! never reach the state is reported at once: a few by a call for each, many by the stream of events (`wait/events.rs`).
 
 mod events;
 mod progress;
@@ -40,6 +40,12 @@ enum WaitReport {
     Decided(Box<WaitResult>),
     /// Progress of the array that is waited for.
     Parts(PartCounts),
+}
+
+impl WaitReport {
+    fn decided(id: String, answer: Result<StepView, Failure>) -> Self {
+        Self::Decided(Box::new((id, answer)))
+    }
 }
 
 pub(crate) fn run(client: &Client, args: &WaitArgs, out: Out) -> Result<u8, Failure> {
@@ -201,8 +207,7 @@ fn watcher(
             continue;
         }
         // The command may have ended.
-        let result = (id, answer.map_err(Failure::from));
-        drop(send.send(WaitReport::Decided(Box::new(result))));
+        drop(send.send(WaitReport::decided(id, answer.map_err(Failure::from))));
         return;
     }
 }

@@ -45,11 +45,7 @@ pub(super) fn watch(
         for (id, answer) in answers {
             ids.remove(&id);
             let failed = answer.is_err();
-            if send
-                .send(WaitReport::Decided(Box::new((id, answer))))
-                .is_err()
-                || failed
-            {
+            if send.send(WaitReport::decided(id, answer)).is_err() || failed {
                 return;
             }
         }
