@@ -296,6 +296,7 @@ impl JobRequest {
             platform: Some(platforms).filter(|names| !names.is_empty()),
             command: vec![COMMAND.to_owned()],
             nodes: Some(self.nodes),
+            timeout: job.time_limit.map(|limit| limit.to_string()),
             resources: ResourceSettings {
                 gpu_count: if_any(self.gpus),
                 cpu_count: if_any(job.mcpu).map(|mcpu| mcpu as f64 / 1000.0),

@@ -360,6 +360,7 @@ mod tests {
                 job: TraceJob {
                     at: Span::ZERO,
                     lasts: None,
+                    time_limit: None,
                     subject: "s".parse().unwrap(),
                     gpus,
                     mcpu: 0,

@@ -22,6 +22,7 @@ pub fn arrivals(jobs: &[TraceJob], gpus: u64, of_hundred: u64, seed: u64) -> Vec
             found.push(TraceJob {
                 at: Span::from_secs(found.len() as u64),
                 lasts: None,
+                time_limit: None,
                 ..job.clone()
             });
         }
@@ -60,6 +61,7 @@ mod tests {
         TraceJob {
             at: Span::ZERO,
             lasts: Some(Span::from_secs(1)),
+            time_limit: None,
             subject: Subject::new("s").unwrap(),
             gpus,
             mcpu: 0,

@@ -5,6 +5,8 @@
 //! |---|---|---|
 //! | openb | `name,cpu_milli,memory_mib,num_gpu,gpu_milli`, and where known `qos,creation_time,deletion_time,scheduled_time` in seconds | `qos` |
 //! | philly | `timestamp,duration,num_gpus,cluster` | `cluster` |
+//!
+//! Both may have a column `time_limit`, the declared limit of the job's run time in seconds.
 
 use jiff::civil::DateTime;
 use sluice_common::id::Subject;
@@ -28,6 +30,8 @@ pub struct TraceJob {
     pub at: Span,
     /// Run time; `None` for a job that never ends.
     pub lasts: Option<Span>,
+    /// Longest run time that it declares.
+    pub time_limit: Option<Span>,
     pub subject: Subject,
     /// GPUs on all of its hosts.
     pub gpus: u64,
@@ -88,6 +92,7 @@ fn openb(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
         let job = TraceJob {
             at: seconds(row, "creation_time")?.unwrap_or_default(),
             lasts: lifetime(row)?,
+            time_limit: seconds(row, "time_limit")?,
             subject: subject(row, "qos")?,
             gpus,
             mcpu: row.number("cpu_milli")?,
@@ -134,6 +139,7 @@ fn philly(csv_table: &CsvTable) -> Result<Trace, Unreadable> {
         Ok(TraceJob {
             at: Span::from_millis(millis),
             lasts: seconds(row, "duration")?,
+            time_limit: seconds(row, "time_limit")?,
             subject: subject(row, "cluster")?,
             gpus: row.number("num_gpus")?,
             mcpu: 0,
@@ -192,6 +198,18 @@ mod tests {
         );
         assert_eq!((second.at, second.gpus), (Span::from_secs(60), 8));
         assert_eq!(second.lasts, Some(Span::from_millis(66_500)));
+    }
+
+    #[test]
+    fn a_trace_of_either_form_may_declare_time_limits() {
+        let philly = "timestamp,duration,num_gpus,cluster,time_limit\n2017-10-09 07:01:55,66,8,a,3600\n2017-10-09 07:01:56,6,8,a,\n";
+        let openb = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,time_limit\na,1,1,1,1000,90.5\n";
+        let limits = |text: &str| {
+            let jobs = read(text).unwrap().jobs;
+            jobs.iter().map(|job| job.time_limit).collect::<Vec<_>>()
+        };
+        assert_eq!(limits(philly), [Some(Span::from_secs(3600)), None]);
+        assert_eq!(limits(openb), [Some(Span::from_millis(90_500))]);
     }
 
     #[test]
