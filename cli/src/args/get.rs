@@ -28,6 +28,12 @@ pub(crate) struct GetArgs {
     /// Only steps or policies of this subject.
     #[arg(long, value_name = "SUBJECT", help_heading = "Filters")]
     pub(crate) subject: Option<String>,
+    /// Only steps that you submitted; those of your subject if the cluster knows no user name of yours.
+    #[arg(long, conflicts_with = "subject", help_heading = "Filters")]
+    pub(crate) mine: bool,
+    /// The user whose steps are selected.
+    #[arg(skip)]
+    pub(crate) submitted_by: Option<String>,
     /// Only steps or nodes in one of these states, separated by commas.
     #[arg(
         long,

@@ -10,11 +10,12 @@ mod watch;
 
 use sluice_common::api::{
     ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
-    RoleView, StepView, TemplateView, TopologyView, ValidationView,
+    RoleView, StepFilter, StepView, TemplateView, TopologyView, ValidationView,
 };
 use sluice_common::step_names::{StepNamesError, in_list, is_pattern};
 
 use super::outage_note;
+use super::selection::add_mine;
 use crate::args::{GetArgs, GetKind};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
@@ -41,6 +42,12 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
     }
     kinds::check(&args)?;
     columns::check(&args, out)?;
+    if args.mine {
+        let mut own = StepFilter::default();
+        add_mine(client, &mut own)?;
+        args.subject = own.subject;
+        args.submitted_by = own.submitted_by;
+    }
     if matches!(args.kind, GetKind::Cluster | GetKind::Topology) {
         // There is only one, without a name.
         args.names = vec![args.kind.plural().to_owned()];

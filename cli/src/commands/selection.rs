@@ -41,7 +41,10 @@ impl StepSelector {
 }
 
 /// Selects the caller's own steps: by user, or else by the subject for which the caller submits.
-fn add_mine(client: &Client, filter: &mut StepFilter) -> Result<(), Failure> {
+///
+/// # Errors
+/// The cluster does not say who the caller is.
+pub(crate) fn add_mine(client: &Client, filter: &mut StepFilter) -> Result<(), Failure> {
     let me = client.whoami()?;
     if me.user.is_some() {
         filter.submitted_by = me.user;

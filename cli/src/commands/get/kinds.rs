@@ -302,6 +302,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             &[GetKind::Steps, GetKind::Events],
         ),
         ("--step", args.step.is_some(), &[GetKind::Events]),
+        ("--mine", args.mine, &[GetKind::Steps]),
         ("--name", args.name.is_some(), &[GetKind::Steps]),
         ("--work", args.work.is_some(), &[GetKind::Steps]),
         ("--array", args.array.is_some(), &[GetKind::Steps]),

@@ -27,6 +27,7 @@ fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
         name: args.name.as_ref().map(StepNames::to_string),
         state: Some(args.state.join(",")).filter(|states| !states.is_empty()),
         subject: args.subject.clone(),
+        submitted_by: args.submitted_by.clone(),
         pool: args.pool.clone(),
         node: args.node.clone(),
         work: args.work.map(|work| work.to_string()),
@@ -156,6 +157,7 @@ impl Gettable for StepView {
             && (args.state.is_empty() || args.state.contains(&state))
             && args.name.as_ref().is_none_or(named)
             && is(&args.subject, Some(&self.subject))
+            && is(&args.submitted_by, self.submitted_by.as_deref())
             && is(&args.pool, self.pool.as_deref())
             && args.work.is_none_or(|work| self.work == Some(work))
             && self.has_labels(args)
