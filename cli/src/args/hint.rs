@@ -1,6 +1,7 @@
 //! Suggests what users of other tools mean by their commands. Pure.
 
 mod elsewhere;
+mod options;
 #[cfg(test)]
 mod page;
 
@@ -8,14 +9,16 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use elsewhere::{ELSEWHERE, THINGS, TOOLS};
+use elsewhere::{ELSEWHERE, FlagsEffect, THINGS, TOOLS};
+use options::OPTIONS;
 
 use super::Args;
 use crate::render::safe;
 
 /// Suggestions of the parser, which know only the letters of a word.
-const BY_LETTERS: [ContextKind; 3] = [
+const BY_LETTERS: [ContextKind; 4] = [
     ContextKind::Suggested,
+    ContextKind::SuggestedArg,
     ContextKind::SuggestedSubcommand,
     ContextKind::SuggestedValue,
 ];
@@ -26,7 +29,14 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
         ErrorKind::InvalidSubcommand => {
             of_command(&said(error, ContextKind::InvalidSubcommand)?, typed)
         }
-        ErrorKind::InvalidValue => of_thing(&said(error, ContextKind::InvalidValue)?, typed),
+        ErrorKind::InvalidValue => {
+            let value = said(error, ContextKind::InvalidValue)?;
+            of_thing(&value, typed).or_else(|| without_kind(&value, typed))
+        }
+        ErrorKind::UnknownArgument => {
+            let word = said(error, ContextKind::InvalidArg)?;
+            of_foreign_thing(typed).or_else(|| of_option(&word, typed))
+        }
         _ => None,
     }?;
     for kind in BY_LETTERS {
@@ -64,15 +74,68 @@ fn is_own(word: &str) -> bool {
     Args::command().find_subcommand(word).is_some()
 }
 
-/// Returns a command line of this program that was typed after the name of another tool.
+/// Returns a hint for words that were typed after the name of another tool: the same words, if this program takes them,
+/// or else what is wrong about them here.
 fn own(line: &[String]) -> Option<String> {
     let words = std::iter::once("sluice").chain(line.iter().map(String::as_str));
     let words: Vec<OsString> = words.map(OsString::from).collect();
-    let parses = Args::read(words).is_ok();
-    parses.then(|| {
-        let words: Vec<String> = line.iter().map(|word| safe(word)).collect();
-        format!("the same here: sluice {}", words.join(" "))
+    match Args::read(words) {
+        Ok(_) => Some(format!("the same here: sluice {}", quoted(line))),
+        Err(mut error) => hint(&mut error, line),
+    }
+}
+
+fn quoted(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| safe(word)).collect();
+    words.join(" ")
+}
+
+/// Returns the equivalent of an option of another tool, or the place of a program that was taken for an argument.
+fn of_option(word: &str, typed: &[String]) -> Option<String> {
+    let (at, command) = typed.iter().enumerate().find(|(_, word)| is_own(word))?;
+    if command == "exec" && !word.starts_with('-') {
+        let program = at + typed[at..].iter().position(|typed| typed == word)?;
+        let (before, program) = typed.split_at(program);
+        let (before, program) = (quoted(before), quoted(program));
+        return Some(format!(
+            "put `--` before the program: sluice {before} -- {program}"
+        ));
+    }
+    let mut found = OPTIONS
+        .iter()
+        .filter(|(commands, _)| commands.contains(&command.as_str()))
+        .flat_map(|(_, options)| options.iter());
+    let (_, here) = found.find(|(words, _)| words.contains(&word))?;
+    Some(match here {
+        FlagsEffect::Same(here) => told(word, &[here]),
+        FlagsEffect::Needless(why) => format!("`{word}` is not needed here: {why}"),
     })
+}
+
+/// Returns the equivalent of a foreign kind of things after a command of this program.
+fn of_foreign_thing(typed: &[String]) -> Option<String> {
+    let noun = typed.iter().skip_while(|word| !is_own(word)).nth(1)?;
+    let is_kind = Args::read(vec!["sluice".into(), "get".into(), noun.into()]).is_ok();
+    of_thing(noun, typed).filter(|_| !is_kind)
+}
+
+/// Returns the command with the kind of a thing that was named without it.
+fn without_kind(name: &str, typed: &[String]) -> Option<String> {
+    let at = typed.iter().position(|word| word == name)?;
+    if at + 1 < typed.len() {
+        return None;
+    }
+    let name = safe(name);
+    match typed[..at].last()?.as_str() {
+        "get" if name == "all" => Some(told("get all", &["sluice get steps", "sluice get pools"])),
+        "describe" => Some(format!(
+            "write what it is: sluice describe step {name}, or sluice describe node {name}"
+        )),
+        "delete" => Some(format!(
+            "write what it is, such as sluice delete pool {name}; a step is ended by sluice cancel {name}"
+        )),
+        _ => None,
+    }
 }
 
 fn equivalent(line: &[String]) -> Option<String> {
@@ -163,7 +226,17 @@ mod tests {
                 "`describe pod`: sluice describe step STEP",
             ),
             ("delete pod a", "`delete pod`: sluice cancel STEP"),
+            ("delete step a", "`delete step`: sluice cancel STEP"),
+            ("get pods -A", "`get pods`: sluice get steps"),
+            (
+                "get all",
+                "`get all`: sluice get steps, or sluice get pools",
+            ),
             ("pods", "`pods`: sluice get steps"),
+            ("run --gres=gpu:2 -- a", "`--gres`: --gpus 2"),
+            ("submit -Jtrain a.sh", "`-J`: --name NAME"),
+            ("slurm run --mem=1G -- a", "`--mem`: --memory 64GiB"),
+            ("cancel -u ann", "`-u`: --subject SUBJECT"),
             ("nomad job run a.hcl", "`job run`: sluice submit -f FILE"),
             ("hq job cancel 1", "`job cancel`: sluice cancel STEP"),
         ] {
@@ -174,6 +247,26 @@ mod tests {
             told_of("kubectl get nodes -o wide").unwrap(),
             "the same here: sluice get nodes -o wide"
         );
+        for (typed, hint) in [
+            (
+                "exec -it a bash -l",
+                "put `--` before the program: sluice exec -it a -- bash -l",
+            ),
+            (
+                "docker run --rm --gpus all ubuntu",
+                "`--rm` is not needed here: the directory of a step is removed at its end",
+            ),
+            (
+                "describe a",
+                "write what it is: sluice describe step a, or sluice describe node a",
+            ),
+            (
+                "delete a",
+                "write what it is, such as sluice delete pool a; a step is ended by sluice cancel a",
+            ),
+        ] {
+            assert_eq!(told_of(typed).as_deref(), Some(hint), "{typed}");
+        }
         for typed in [
             "token update",
             "context frob",
@@ -183,6 +276,36 @@ mod tests {
             "describe frob a",
         ] {
             assert_eq!(told_of(typed), None, "{typed}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_another_tool_has_an_equivalent_or_a_reason() {
+        for (commands, options) in OPTIONS {
+            for (command, (words, here)) in commands
+                .iter()
+                .flat_map(|command| options.iter().map(move |it| (command, it)))
+            {
+                for word in *words {
+                    let line = format!("{command} {word}");
+                    let hint = told_of(&line).unwrap_or_else(|| panic!("{line} has no hint"));
+                    assert!(hint.contains(&format!("`{word}`")), "{line}: {hint}");
+                }
+                let FlagsEffect::Same(here) = here else {
+                    continue;
+                };
+                let line = match here.strip_prefix("sluice ") {
+                    Some(other) => other.to_owned(),
+                    None if *command == "get" => format!("get steps {here}"),
+                    None if ["run", "submit"].contains(command) => format!("{command} {here} -- a"),
+                    None if ["logs"].contains(command) => format!("{command} {here} a"),
+                    None => format!("{command} {}", here.replace("--grace 0s", "--grace 0s a")),
+                };
+                let words = std::iter::once("sluice").chain(line.split(' '));
+                if let Err(error) = Args::read(words.map(OsString::from).collect()) {
+                    panic!("{line}: {error}");
+                }
+            }
         }
     }
 
@@ -204,8 +327,11 @@ mod tests {
         let equivalents = ELSEWHERE.iter().flat_map(|(_, here)| here.iter().copied());
         for line in equivalents.chain(things.flatten()) {
             let words = line.split(' ').map(OsString::from).collect();
-            if let Err(error) = Args::read(words) {
-                panic!("{line}: {error}");
+            match Args::read(words) {
+                Err(error) if error.kind() != ErrorKind::DisplayVersion => {
+                    panic!("{line}: {error}")
+                }
+                _ => {}
             }
         }
         for phrase in ELSEWHERE.iter().flat_map(|(phrases, _)| *phrases) {

@@ -20,6 +20,7 @@ mod exec;
 mod explain;
 mod fencing;
 mod gpus;
+mod habits;
 mod help;
 mod hooks;
 mod hostile;

@@ -109,6 +109,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "status",
             "inspect",
             "sstat",
+            "seff",
             "job info",
             "job inspect",
             "alloc",
@@ -192,7 +193,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     (&["alloc exec", "workflow exec"], EXEC),
     (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
     (
-        &["job wait", "experiment wait", "e wait"],
+        &["job wait", "job progress", "experiment wait", "e wait"],
         &["sluice wait STEP"],
     ),
     (&["why", "reason", "sprio", "eval", "eval status"], EXPLAIN),
@@ -216,13 +217,14 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     (
         &[
             "scontrol show node",
+            "scontrol show nodes",
             "worker info",
             "resource info",
             "node inspect",
         ],
         NODE,
     ),
-    (&["top", "stats", "slot list", "slot"], USAGE),
+    (&["top", "stats", "slot list", "slot", "nvidia-smi"], USAGE),
     (&["taint", "node eligibility", "agent disable"], CORDON),
     (&["slot disable"], &["sluice cordon NODE --gpu 0"]),
     (
@@ -362,7 +364,19 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &["sluice dev"],
     ),
     (&["sdiag", "check", "diagnose"], &["sluice doctor"]),
+    (&["version"], &["sluice --version"]),
 ];
+
+/// Treatment of an option that this program does not have.
+pub(super) enum FlagsEffect {
+    /// Another option, or another command, does the same.
+    Same(&'static str),
+    /// Nothing needs it, and why.
+    Needless(&'static str),
+}
+
+/// Options that mean the same elsewhere, with their treatment here.
+pub(super) type FlagsWithEffect = (&'static [&'static str], FlagsEffect);
 
 /// Equivalents of a thing below `get`, `describe` and `delete`.
 pub(super) struct KindCommands {
@@ -383,6 +397,8 @@ pub(super) const THINGS: [(&[&str], KindCommands); 6] = [
     ),
     (
         &[
+            "step",
+            "steps",
             "job",
             "jobs",
             "task",

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::elsewhere::{ELSEWHERE, THINGS, TOOLS};
+use super::elsewhere::{ELSEWHERE, FlagsEffect, THINGS, TOOLS};
+use super::options::OPTIONS;
 
 const HEAD: &str = "# Commands of other tools
 
@@ -26,6 +27,16 @@ fn page() -> String {
     for (words, thing) in &THINGS {
         let here = [thing.get, thing.describe, thing.delete].map(code);
         page += &format!("| {} | {} |\n", listed(words), here.join(" | "));
+    }
+    page += "\n## Options\n\n| after | there | here |\n|---|---|---|\n";
+    for (commands, options) in OPTIONS {
+        for (words, here) in *options {
+            let here = match here {
+                FlagsEffect::Same(here) => code(here),
+                FlagsEffect::Needless(why) => format!("not needed: {why}"),
+            };
+            page += &format!("| {} | {} | {here} |\n", listed(commands), listed(words));
+        }
     }
     page
 }
