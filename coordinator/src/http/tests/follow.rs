@@ -155,8 +155,8 @@ fn events_that_are_no_longer_kept_are_gone_with_the_first_that_is() {
         ..Overrides::default()
     });
     // After two snapshots the log is cut.
-    for round in 0..3 {
-        let steps: Vec<Value> = (0..8000)
+    for round in 0..24 {
+        let steps: Vec<Value> = (0..1000)
             .map(|n| json!({"id": format!("s{round}-{n}"), "command": ["true"]}))
             .collect();
         harness.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
