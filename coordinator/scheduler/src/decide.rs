@@ -10,6 +10,7 @@
 //! | 5 | nomination: the first request that can neither start nor preempt gets the resources that are released next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
 mod blocked;
+mod groups;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -20,13 +21,17 @@ use sluice_common::time::Time;
 
 use crate::model::nomination::Nomination;
 use crate::model::pool::Pool;
-use crate::model::queue_order;
+use crate::model::queue_order::{self, QueuedRequest};
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 use blocked::{BlockedRequests, RequestGroup};
+use groups::{GroupCheck, group_checks};
+
+/// Number of classes from which on checking a group as a whole costs less than checking each of them.
+const CLASSES_CHECKED_AS_ONE: usize = 4;
 
 /// One scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,9 +113,19 @@ impl Scheduler {
 
     /// The next decision in a pool; `None` if all requests must wait.
     pub fn next_decision(&self, name: &PoolName, now: Time) -> Option<Decision> {
+        self.next_decision_by(name, now, CLASSES_CHECKED_AS_ONE)
+    }
+
+    /// The same decision whatever `classes` are: groups with at least so many are checked as a whole.
+    pub(crate) fn next_decision_by(
+        &self,
+        name: &PoolName,
+        now: Time,
+        classes: usize,
+    ) -> Option<Decision> {
         let pool = self.pools.get(name)?;
         self.resolve_nominations(pool)
-            .or_else(|| self.first_in_order(name, pool, now))
+            .or_else(|| self.first_in_order(name, pool, now, classes))
     }
 
     /// Whether requests that joined a pool in which nothing could start wait too, and change nothing for the others. False
@@ -200,22 +215,47 @@ impl Scheduler {
 
     /// Finds the first decision in queue order. A blocked head is nominated only when a request behind it could start
     /// or preempt: before that the nomination would change nothing, and finding it means going through all runs.
-    fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Decision> {
-        let mut head: Option<BlockedHead<'_>> = None;
-        let caches = PoolCaches::default();
-        let mut blocked = BlockedRequests::default();
+    ///
+    /// Groups with at least so many `classes` are checked as a whole first.
+    fn first_in_order(
+        &self,
+        name: &PoolName,
+        pool: &Pool,
+        now: Time,
+        classes: usize,
+    ) -> Option<Decision> {
         let head_rank = pool.soft_nomination.as_ref().and_then(|step| {
             let head = RequestInPool::new(self, pool, self.request(step)?)?;
             Some(head.rank())
         });
-        for (rank, request) in queue_order::in_order(self, name, pool) {
+        let groups = group_checks(self, pool, classes);
+        let caches = PoolCaches::default();
+        let blocked_groups: Vec<&GroupCheck<'_>> = groups
+            .iter()
+            .filter(|group| group.is_blocked(self, pool, head_rank, now, &caches))
+            .collect();
+        let mut order = queue_order::first_of_classes(self, name, pool, |group| {
+            blocked_groups.iter().any(|blocked| blocked.is_of(group))
+        });
+        for group in &blocked_groups {
+            order.extend(group.left_over(self, name, pool));
+        }
+        order.sort_unstable_by_key(|ranked| ranked.rank);
+        let mut head: Option<BlockedHead<'_>> = None;
+        let mut blocked = BlockedRequests::default();
+        for QueuedRequest {
+            rank,
+            request,
+            is_blocked,
+        } in order
+        {
             let pools = self.pools_for(request);
             let group = RequestInPool::new(self, pool, request)
                 .and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), rank, head_rank));
             let is_implied = group
                 .as_ref()
                 .is_some_and(|group| blocked.imply(group, request));
-            let outcome_of = match is_implied {
+            let outcome_of = match is_blocked || is_implied {
                 true => RequestOutcome::Wait {
                     holds_for_larger: false,
                 },

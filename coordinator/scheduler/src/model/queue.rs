@@ -8,20 +8,34 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
 use sluice_common::id::{StepId, UserName};
+use sluice_common::time::Span;
 
 use crate::model::fair_share::FairUse;
 use crate::model::request::{Request, RequestClass};
+use crate::model::resources::HostResources;
 
 /// Places by the priority of the requests that hold them; each list is sorted.
 type QueueByPriority = BTreeMap<Reverse<i64>, Vec<u64>>;
+
+/// Classes of requests that differ only in amounts other than GPUs, and in their time limits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClassGroup {
+    classes: BTreeMap<RequestClass, BTreeSet<u64>>,
+    /// Places of all requests of these classes.
+    places: BTreeSet<u64>,
+    /// Number of classes that ask for each amount of a resource.
+    amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
+    /// Number of classes with each time limit.
+    time_limits: BTreeMap<Span, usize>,
+}
 
 /// The queue of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queue {
     steps: BTreeMap<u64, StepId>,
-    classes: BTreeMap<RequestClass, BTreeSet<u64>>,
+    groups: BTreeMap<RequestClass, ClassGroup>,
     places: Vec<u64>,
     /// Places of each user, if the pool shares fairly among users; else all places under `None`.
     levels: BTreeMap<Option<UserName>, QueueByPriority>,
@@ -50,10 +64,9 @@ impl Queue {
             return;
         }
         self.asked.add(&request.demand);
-        self.classes
-            .entry(request.class(self.by_user))
-            .or_default()
-            .insert(request.place);
+        let class = request.class(self.by_user);
+        let group = self.groups.entry(class.group()).or_default();
+        group.insert(class, request.place);
         insert_sorted(&mut self.places, request.place);
         let levels = self.levels.entry(self.user_of(request)).or_default();
         let level = levels.entry(Reverse(request.priority)).or_default();
@@ -66,10 +79,11 @@ impl Queue {
         }
         self.asked.subtract(&request.demand);
         let class = request.class(self.by_user);
-        if let Some(places) = self.classes.get_mut(&class) {
-            places.remove(&request.place);
-            if places.is_empty() {
-                self.classes.remove(&class);
+        let key = class.group();
+        if let Some(group) = self.groups.get_mut(&key) {
+            group.remove(&class, request.place);
+            if group.places.is_empty() {
+                self.groups.remove(&key);
             }
         }
         remove_sorted(&mut self.places, request.place);
@@ -102,9 +116,17 @@ impl Queue {
         places.filter_map(|place| self.steps.get(place))
     }
 
+    fn classes_with_places(&self) -> impl Iterator<Item = (&RequestClass, &BTreeSet<u64>)> {
+        self.groups.values().flat_map(|group| &group.classes)
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &ClassGroup> {
+        self.groups.values()
+    }
+
     /// The first request of each class without a firm nomination.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &StepId> {
-        self.classes.values().filter_map(|places| {
+        self.classes_with_places().filter_map(|(_, places)| {
             let first = places
                 .iter()
                 .find(|place| !self.nominated.contains(place))?;
@@ -114,24 +136,27 @@ impl Queue {
 
     /// Whether a request of the same class is ahead and has no firm nomination, so that both can start only together.
     pub(crate) fn follows_alike(&self, request: &Request) -> bool {
-        let places = self.classes.get(&request.class(self.by_user));
+        let class = request.class(self.by_user);
+        let group = self.groups.get(&class.group());
+        let places = group.and_then(|group| group.classes.get(&class));
         let mut ahead = places.into_iter().flat_map(|it| it.range(..request.place));
         ahead.any(|place| !self.nominated.contains(place))
     }
 
     /// Each class with its first request.
     pub(crate) fn classes(&self) -> impl Iterator<Item = (&RequestClass, &StepId)> {
-        let firsts = self.classes.iter();
+        let firsts = self.classes_with_places();
         firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
     }
 
-    /// Of each class the first request without a firm nomination, and those after it up to the first for which
+    /// Of each class of a group the first request without a firm nomination, and those after it up to the first for which
     /// `passes` is false.
     pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
         &'a self,
+        group: &'a ClassGroup,
         passes: F,
     ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
-        self.classes.values().flat_map(move |places| {
+        group.classes.values().flat_map(move |places| {
             let places = places
                 .iter()
                 .filter(|place| !self.nominated.contains(place));
@@ -147,7 +172,7 @@ impl Queue {
 
     /// The first two requests of each class without a firm nomination.
     pub(crate) fn first_two(&self) -> impl Iterator<Item = &StepId> {
-        self.classes.values().flat_map(|places| {
+        self.classes_with_places().flat_map(|(_, places)| {
             let places = places.iter();
             let places = places.filter(|place| !self.nominated.contains(place));
             places.take(2).filter_map(|place| self.steps.get(place))
@@ -182,6 +207,12 @@ impl Queue {
             .map(|(place, step)| (*place, step))
     }
 
+    /// The request at a place, unless it has a firm nomination.
+    pub(crate) fn step_at(&self, place: u64) -> Option<&StepId> {
+        let step = self.steps.get(&place);
+        step.filter(|_| !self.nominated.contains(&place))
+    }
+
     /// All requests in the order of submission.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &StepId> {
         self.steps.values()
@@ -198,6 +229,85 @@ impl Queue {
 
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
+    }
+}
+
+impl ClassGroup {
+    fn insert(&mut self, class: RequestClass, place: u64) {
+        self.places.insert(place);
+        if let Some(places) = self.classes.get_mut(&class) {
+            places.insert(place);
+            return;
+        }
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            let amounts = self.amounts.entry(key.clone()).or_default();
+            *amounts.entry(asked).or_default() += 1;
+        }
+        if let Some(limit) = time_limit {
+            *self.time_limits.entry(limit).or_default() += 1;
+        }
+        self.classes.insert(class, BTreeSet::from([place]));
+    }
+
+    fn remove(&mut self, class: &RequestClass, place: u64) {
+        self.places.remove(&place);
+        let Some(places) = self.classes.get_mut(class) else {
+            return;
+        };
+        places.remove(&place);
+        if !places.is_empty() {
+            return;
+        }
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            if let Some(amounts) = self.amounts.get_mut(key) {
+                remove_one(amounts, asked);
+            }
+        }
+        if let Some(limit) = time_limit {
+            remove_one(&mut self.time_limits, limit);
+        }
+        self.classes.remove(class);
+    }
+
+    /// Number of classes.
+    pub(crate) fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Places of all its requests, in order.
+    pub(crate) fn places(&self) -> &BTreeSet<u64> {
+        &self.places
+    }
+
+    /// A request that asks for no more of anything than any request of the group, runs no longer, may run in pools of any
+    /// age, and is otherwise like `request`, which is one of them.
+    pub(crate) fn least(&self, request: &Request) -> Request {
+        let least = self.amounts.iter();
+        let least = least.filter_map(|(key, amounts)| Some((key.clone(), *amounts.keys().next()?)));
+        let demand: Amounts = least.collect();
+        let hosts = u64::from(request.hosts);
+        let each = demand.iter().map(|(key, asked)| match key.as_str() {
+            STEP_RUN => (key.clone(), asked),
+            _ => (key.clone(), asked / hosts),
+        });
+        Request {
+            each: HostResources::from_amounts(&each.collect()),
+            demand,
+            time_limit: self.time_limits.keys().next().copied(),
+            accepted_at: None,
+            ..request.clone()
+        }
+    }
+}
+
+fn remove_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use sluice_common::id::{PoolName, StepId};
 use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
+use crate::model::queue::ClassGroup;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 
@@ -90,34 +91,48 @@ fn rank_of(
     }
 }
 
-/// The first request of each class that waits for a pool, in queue order. If it is nominated in another pool, the
-/// next of its class follows, which may become the head here.
-pub(crate) fn in_order<'a>(
+/// A request in queue order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuedRequest<'a> {
+    pub(crate) rank: QueueRank,
+    pub(crate) request: &'a Request,
+    /// Whether it is known to be able neither to start nor to preempt.
+    pub(crate) is_blocked: bool,
+}
+
+/// The first request of each class that waits for a pool, in no order, except those of groups that are `left_out`. If it is
+/// nominated in another pool, the next of its class follows, which may become the head here.
+pub(crate) fn first_of_classes<'a>(
     scheduler: &'a Scheduler,
     name: &PoolName,
     pool: &'a Pool,
-) -> Vec<(QueueRank, &'a Request)> {
+    left_out: impl Fn(&ClassGroup) -> bool,
+) -> Vec<QueuedRequest<'a>> {
     let elsewhere = |step: &StepId| {
         let nomination = scheduler.nomination(step);
         nomination.is_some_and(|nomination| nomination.pool != *name)
     };
-    let heads = pool.accounts().iter().flat_map(|(subject, account)| {
+    let mut firsts = Vec::new();
+    for (subject, account) in pool.accounts() {
         let used = pool.fair_use(subject, scheduler.clock);
-        let heads = account.queue.heads_past(elsewhere);
-        let heads = heads.filter_map(|step| scheduler.request(step));
         // Counted once for all of them: none has a firm nomination of its own.
         let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
         let (against_preemptible, against_others) = (counted(true), counted(false));
-        heads.map(move |request| {
+        let groups = account.queue.groups().filter(|group| !left_out(group));
+        let heads = groups.flat_map(|group| account.queue.heads_past(group, elsewhere));
+        let heads = heads.filter_map(|step| scheduler.request(step));
+        firsts.extend(heads.map(|request| {
             let against = match request.preemptible {
                 true => &against_preemptible,
                 false => &against_others,
             };
             let in_share = fits_share(pool, account, request, against);
-            (rank_of(account, used.as_ref(), request, in_share), request)
-        })
-    });
-    let mut order: Vec<_> = heads.collect();
-    order.sort_unstable_by_key(|(rank, _)| *rank);
-    order
+            QueuedRequest {
+                rank: rank_of(account, used.as_ref(), request, in_share),
+                request,
+                is_blocked: false,
+            }
+        }));
+    }
+    firsts
 }

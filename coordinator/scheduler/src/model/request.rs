@@ -210,6 +210,24 @@ impl Request {
     }
 }
 
+impl RequestClass {
+    /// The group of the class: the same for all that differ only in amounts other than GPUs, and in their time limits.
+    pub(crate) fn group(&self) -> RequestClass {
+        let keys = self.demand.iter().map(|(key, _)| (key.clone(), 1));
+        RequestClass {
+            each: HostResources::default().with_mgpu(self.each.mgpu()),
+            demand: keys.collect(),
+            time_limit: None,
+            ..self.clone()
+        }
+    }
+
+    /// Demand and time limit of its requests.
+    pub(crate) fn size(&self) -> (&Amounts, Option<Span>) {
+        (&self.demand, self.time_limit)
+    }
+}
+
 impl Run {
     /// Time since the run started or last saved a checkpoint; none if it has not started.
     pub(crate) fn since_saved(&self, now: Time) -> Span {

@@ -470,7 +470,15 @@ impl SchedulerHarness {
         self.history.push_str("-- event\n");
         for _ in 0..MOVES {
             let mut pools = self.judge.pools.keys();
-            let next = pools.find_map(|pool| self.scheduler.next_decision(pool, self.now()));
+            let next = pools.find_map(|pool| {
+                let next = self.scheduler.next_decision(pool, self.now());
+                // Checks of groups as a whole change no decision.
+                for classes in [1, usize::MAX] {
+                    let same = self.scheduler.next_decision_by(pool, self.now(), classes);
+                    assert_eq!(next, same, "groups of {classes} classes\n{}", self.history);
+                }
+                next
+            });
             let Some(next) = next else {
                 self.scheduler.copy_fair_uses(&mut self.fair_uses);
                 return self.judge.judge_rest();
