@@ -1,5 +1,6 @@
 //! Names and ids. Each kind has its own type and every value is valid: names become file names, environment values and
-//! table cells, so they can neither climb a path nor steer a terminal.
+//! table cells, so they can neither climb a path nor steer a terminal. Names of up to 23 bytes are stored in place, and all
+//! are copied without allocating: the scheduler compares and copies them all the time.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,6 +9,7 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 
 /// Longest name or id, in bytes.
 pub const MAX_NAME_BYTES: usize = 63;
@@ -82,15 +84,15 @@ macro_rules! name {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "schema", schemars(with = "String"))]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
+        #[serde(try_from = "SmolStr", into = "SmolStr")]
+        pub struct $type(SmolStr);
 
         impl $type {
             /// Validates `text`.
             ///
             /// # Errors
             /// If it is empty, too long or holds a character that the rule does not allow.
-            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+            pub fn new(text: impl Into<SmolStr>) -> Result<Self, NameError> {
                 let text = text.into();
                 let named_apart = false $(|| text == $also)?;
                 if !named_apart {
@@ -125,9 +127,22 @@ macro_rules! name {
             }
         }
 
+        impl TryFrom<SmolStr> for $type {
+            type Error = NameError;
+            fn try_from(text: SmolStr) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$type> for SmolStr {
+            fn from(name: $type) -> SmolStr {
+                name.0
+            }
+        }
+
         impl From<$type> for String {
             fn from(name: $type) -> String {
-                name.0
+                name.0.into()
             }
         }
     };
