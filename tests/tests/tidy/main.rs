@@ -25,6 +25,7 @@ use tree::crates;
 const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-common", &[]),
     ("sluice-codec", &[]),
+    ("sluice-copy", &["sluice-codec"]),
     ("sluice-log", &["sluice-common"]),
     ("sluice-transport", &["sluice-codec", "sluice-common"]),
     ("sluice-scheduler", &["sluice-common"]),
@@ -49,7 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-cgroups", &["sluice-common"]),
     (
         "sluice-helper",
-        &["sluice-codec", "sluice-common", "sluice-log"],
+        &["sluice-codec", "sluice-common", "sluice-copy", "sluice-log"],
     ),
     (
         "sluice-supervisor",
@@ -75,7 +76,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         "sluice-simulator",
         &["coordinator-core", "sluice-common", "sluice-scheduler"],
     ),
-    ("sluice", &["sluice-common", "sluice-simulator"]),
+    (
+        "sluice",
+        &["sluice-common", "sluice-copy", "sluice-simulator"],
+    ),
     ("sluice-tests", &["sluice-common"]),
     ("sluice-cuda-standin", &[]),
     ("sluice-fuzz", &[]),
