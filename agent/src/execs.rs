@@ -88,7 +88,7 @@ impl ExecServer {
     ) -> Result<(), ExecError> {
         let wanted: Option<ExecOrder> = reader.next().await?;
         let order = wanted.ok_or(ExecError::Nothing)?;
-        let has_terminal = order.terminal.is_some();
+        let has_terminal = order.terminal().is_some();
         let begun = match self.begin(attempt, order).await? {
             Ok(begun) => begun,
             Err(message) => {

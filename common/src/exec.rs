@@ -103,13 +103,35 @@ impl WindowSize {
 /// Order to a host to run a program inside an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOrder {
-    /// Program and arguments; not empty.
-    pub command: Vec<String>,
+    /// Program to run.
+    pub program: ExecProgram,
     /// The calling user, or the step's submitter if the caller is an admin; `None` if the coordinator does not know the
     /// caller as a user. Steps that run as their submitter's own host user accept no other user.
     pub by: Option<UserName>,
+}
+
+impl ExecOrder {
     /// The terminal that the program gets, if any.
-    pub terminal: Option<TerminalRequest>,
+    pub fn terminal(&self) -> Option<&TerminalRequest> {
+        match &self.program {
+            ExecProgram::Command { terminal, .. } => terminal.as_ref(),
+            ExecProgram::CopyFiles => None,
+        }
+    }
+}
+
+/// Program inside an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecProgram {
+    /// A command of the caller.
+    Command {
+        /// Program and arguments; not empty.
+        command: Vec<String>,
+        /// The terminal that the program gets, if any.
+        terminal: Option<TerminalRequest>,
+    },
+    /// The mode of `sluice-helper` that copies files to and from the caller.
+    CopyFiles,
 }
 
 /// Identifies an `exec` program between agent and supervisor. The agent assigns the number.

@@ -32,6 +32,9 @@ pub const RELAY_TERMINAL: &str = "relay-terminal";
 /// Standard output and standard error are where output of the step goes.
 pub const COPY_OUTPUT: &str = "copy-output";
 
+/// Mode that copies files to and from a caller, who speaks to its standard input and output.
+pub const COPY_FILES: &str = "copy-files";
+
 /// Mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
 /// Mode that resolves the users that steps run as.

@@ -36,6 +36,8 @@ pub struct Empty {}
 pub enum CallerMessage {
     /// Starts a program: the first message of a call for one, and of no other.
     Start(ExecRequest),
+    /// Copies files, instead of starting a program: the data is that of the crate `sluice-copy`.
+    CopyFiles(Empty),
     /// Gives the terminal another size.
     Resize(WindowSize),
     /// Ends standard input. The end of the connection does not end the input of a step.
@@ -106,6 +108,7 @@ mod tests {
                 r#"{"resize":{"rows":24,"columns":80}}"#,
             ),
             (CallerMessage::EndInput(Empty {}), r#"{"end_input":{}}"#),
+            (CallerMessage::CopyFiles(Empty {}), r#"{"copy_files":{}}"#),
         ] {
             assert_eq!(serde_json::to_string(&message).unwrap(), json);
             assert_eq!(

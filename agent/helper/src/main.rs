@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `carve` | cuts a GPU into slices ([`mod@carve`]) | the supervisor's user, if its config allows it |
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
+//! | `copy-files` | copies files to and from a caller ([`copy`]) | the step's user |
 //! | `copy-output` | copies a program's output to files of its user ([`streams::output`]) | the step's user |
 //! | `feed-input` | passes on a step's standard input ([`streams`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
@@ -17,6 +18,7 @@
 mod carve;
 mod checkpoint;
 mod config;
+mod copy;
 mod leftovers;
 mod streams;
 mod users;
@@ -28,8 +30,8 @@ use std::process::ExitCode;
 
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
-    CARVE, CHECKPOINT, COPY_OUTPUT, FEED_INPUT, FIND_USERS, READ_CONFIG, RELAY_TERMINAL,
-    REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
+    CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, FEED_INPUT, FIND_USERS, READ_CONFIG,
+    RELAY_TERMINAL, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -44,6 +46,7 @@ Modes:
                   GPU-UUID whole|none|PROFILE,...
   checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
                   probe|suspend|resume|undo PID...
+  copy-files      copy files to and from a caller, for the supervisor alone
   copy-output     copy a program's output to files, for the supervisor alone
   feed-input      pass on the input of a step, for the supervisor alone
   find-users      look up who steps run as, for the supervisor alone
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
     match mode.to_str() {
         Some(CARVE) => told(carve::run(args)),
         Some(CHECKPOINT) => told(checkpoint::command::run(args)),
+        Some(COPY_FILES) => answered(copy::run()),
         Some(COPY_OUTPUT) => answered(streams::output::run(args)),
         Some(FEED_INPUT) => answered(streams::feed()),
         Some(FIND_USERS) => answered(users::find()),

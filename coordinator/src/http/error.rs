@@ -215,7 +215,7 @@ pub enum ApiError {
         /// Message of the agent.
         message: String,
     },
-    #[error("step `{step}` is {state}, so no program can run in it: {}", way_to_run(*state))]
+    #[error("step `{step}` is {state}, so no program can run in it and no file can be copied: {}", way_to_run(*state))]
     NotRunning { step: String, state: StepState },
     #[error("no program can run in the step on node `{node}`: {message}")]
     ExecRefused {

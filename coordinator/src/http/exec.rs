@@ -35,6 +35,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 #[serde(deny_unknown_fields)]
 pub(super) struct ExecParams {
     rank: Option<String>,
+    /// Number of the attempt that the caller means; the latest if absent.
+    attempt: Option<String>,
+}
+
+/// The part of a step that a call concerns.
+struct PartOfStep {
+    rank: usize,
+    /// Number of the attempt, if the call names one.
+    attempt: Option<u64>,
 }
 
 /// The host on which a part of a step runs.
@@ -63,8 +72,8 @@ pub(super) async fn input(
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
-    let rank = rank(&params)?;
-    let target = api.engine().read(move |core| find(core, step, rank));
+    let part = part(&params)?;
+    let target = api.engine().read(move |core| find(core, step, part));
     let target = target.await??;
     let handshake = Handshake::of(&mut request)?;
     // The host cannot check it: it knows the step's user alone.
@@ -78,9 +87,12 @@ pub(super) async fn input(
     Ok(handshake.accept(api, peer, StreamCall::Input(agent)))
 }
 
-fn rank(params: &ExecParams) -> Result<usize, ApiError> {
+fn part(params: &ExecParams) -> Result<PartOfStep, ApiError> {
     let rank = params::number("rank", params.rank.as_deref())?;
-    Ok(rank.map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)))
+    Ok(PartOfStep {
+        rank: rank.map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)),
+        attempt: params::number("attempt", params.attempt.as_deref())?,
+    })
 }
 
 /// The user on whose behalf the caller acts.
@@ -101,15 +113,15 @@ pub(super) async fn exec(
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
-    let rank = rank(&params)?;
-    let target = api.engine().read(move |core| find(core, step, rank));
+    let part = part(&params)?;
+    let target = api.engine().read(move |core| find(core, step, part));
     let target = target.await??;
     let handshake = Handshake::of(&mut request)?;
     let by = by(&caller, &target);
     Ok(handshake.accept(api, peer, StreamCall::Exec { target, by }))
 }
 
-fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
+fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiError> {
     let Some(step) = core.state().find(&id) else {
         return Err(core.unknown_step(&id).into());
     };
@@ -121,6 +133,14 @@ fn find(core: &Core, id: StepId, rank: usize) -> Result<ExecTarget, ApiError> {
         return Err(not_running(step.state));
     }
     let attempt = step.latest().ok_or_else(|| not_running(step.state))?;
+    if let Some(number) = wanted.attempt.filter(|it| *it != u64::from(attempt.number)) {
+        let message = format!(
+            "{number}: attempt {} of `{id}` runs now: leave it out, or begin anew",
+            attempt.number
+        );
+        return Err(params::invalid("attempt", message));
+    }
+    let rank = wanted.rank;
     let Some(part) = attempt.parts.get(rank) else {
         let last = attempt.parts.len().saturating_sub(1);
         let message = format!("{rank}: the ranks of `{id}` are 0 to {last}");

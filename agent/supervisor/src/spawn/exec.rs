@@ -25,7 +25,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::exec::{ExecId, TerminalRequest};
+use sluice_common::exec::{ExecId, ExecProgram};
+use sluice_common::helper::COPY_FILES;
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
@@ -35,6 +36,7 @@ use super::{
     SpawnError, Spawner, StartReport, TRAVERSABLE, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
 };
+use crate::helper_program::HelperProgram;
 use crate::identity::{Identity, StepOwner};
 use crate::process;
 
@@ -42,10 +44,7 @@ use crate::process;
 #[derive(Debug)]
 pub struct ExecSpec<'a> {
     pub exec: &'a ExecId,
-    /// Program and arguments.
-    pub command: &'a [String],
-    /// The terminal that it gets, if any.
-    pub terminal: Option<&'a TerminalRequest>,
+    pub program: &'a ExecProgram,
     /// Main process of the attempt.
     pub main: Process,
     pub step_owner: &'a StepOwner,
@@ -66,9 +65,12 @@ impl Spawner {
     ) -> Result<(u32, StartReport), SpawnError> {
         let dir = self.attempt_dir(&wanted.exec.attempt);
         let identity = self.identity(wanted.step_owner, wanted.own, &dir)?;
-        let argv = arguments(wanted.command)?;
+        let (argv, terminal) = match wanted.program {
+            ExecProgram::Command { command, terminal } => (arguments(command)?, terminal.as_ref()),
+            ExecProgram::CopyFiles => (copier_arguments()?, None),
+        };
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
-        let source = match wanted.terminal {
+        let source = match terminal {
             Some(it) => {
                 let size = Winsize {
                     ws_row: it.rows,
@@ -90,7 +92,7 @@ impl Spawner {
                 null: &self.null,
                 files: None,
             },
-            term: wanted.terminal.map(|it| it.term.as_str()),
+            term: terminal.map(|it| it.term.as_str()),
             null: &self.null,
             report: &to_report,
             open_files: self.open_files,
@@ -99,6 +101,7 @@ impl Spawner {
             identity: &identity,
             rules: &self.identities.rules,
             argv,
+            copies_files: *wanted.program == ExecProgram::CopyFiles,
         };
         let forked = fork_by(group_entry.clone_target(), |inside| child.run(inside));
         let pid = host(|| "make a process".to_owned(), forked)?;
@@ -165,6 +168,8 @@ struct ExecChild<'a> {
     identity: &'a Identity,
     rules: &'a StepRules,
     argv: Vec<CString>,
+    /// Whether the program is the helper.
+    copies_files: bool,
 }
 
 impl ExecChild<'_> {
@@ -178,9 +183,11 @@ impl ExecChild<'_> {
 
     fn become_program(&self, was_cloned_inside: bool) -> Result<(), String> {
         self.group_entry.enter(was_cloned_inside)?;
+        let helper = self.copies_files.then(|| self.setup.helper.as_raw_fd());
         let keep = [self.report.as_raw_fd()]
             .into_iter()
-            .chain(self.setup.keeps());
+            .chain(self.setup.keeps())
+            .chain(helper);
         let keep: Vec<RawFd> = keep.collect();
         let streams = [self.stdin, self.null, self.null].map(AsFd::as_fd);
         child::detach(streams, &keep, self.open_files)?;
@@ -206,9 +213,19 @@ impl ExecChild<'_> {
         let program = StepProgram { argv, envp, path };
         self.setup.start(&ProgramStart {
             envp: &program.envp,
-            execute: &|| program.start(),
+            execute: &|| match self.copies_files {
+                true => self.become_helper(&program),
+                false => program.start(),
+            },
             report: &|why| child::report_failure(self.report, STEP_FAILED, why),
         })
+    }
+
+    /// Becomes the helper, in the environment of the step. Returns only on failure.
+    fn become_helper(&self, program: &StepProgram) -> Result<(), String> {
+        let envp: Vec<_> = program.envp.iter().map(CString::as_c_str).collect();
+        self.setup.helper.execute(&program.argv, &envp);
+        Err("the host could not run sluice-helper".to_owned())
     }
 
     /// Waits until the agent has opened the output pipes. Reading input waits only from then on.
@@ -231,6 +248,14 @@ impl ExecChild<'_> {
             .map(drop)
             .map_err(|e| format!("the host could not use stdin: {}", e.desc()))
     }
+}
+
+/// The helper's command line for copying files.
+fn copier_arguments() -> Result<Vec<CString>, SpawnError> {
+    host(
+        || "name the helper".to_owned(),
+        HelperProgram::arguments([COPY_FILES]),
+    )
 }
 
 /// Environment and directory of a process. Its start time is checked last, so that both belong to this

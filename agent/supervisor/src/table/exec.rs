@@ -45,8 +45,7 @@ impl Table {
         let wanted = ExecSpec {
             own,
             exec,
-            command: &order.command,
-            terminal: order.terminal.as_ref(),
+            program: &order.program,
             main,
             step_owner: &step_owner,
         };

@@ -2,11 +2,11 @@
 //! outlives its agent.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::exec::{ExecId, ExecOrder, MAX_EXECS_PER_ATTEMPT};
+use sluice_common::exec::{ExecId, ExecOrder, ExecProgram, MAX_EXECS_PER_ATTEMPT};
 use sluice_common::id::{AttemptId, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Exit, FreezerState, StopSignal, ToSupervisor};
@@ -29,8 +29,10 @@ fn ask_as(client: &mut Client, exec: &ExecId, command: &[&str], by: Option<&str>
     client.send(&ToSupervisor::Exec {
         exec: exec.clone(),
         order: ExecOrder {
-            terminal: None,
-            command: command.iter().map(ToString::to_string).collect(),
+            program: ExecProgram::Command {
+                command: command.iter().map(ToString::to_string).collect(),
+                terminal: None,
+            },
             by: by.map(|name| UserName::new(name).unwrap()),
         },
     });
@@ -182,6 +184,57 @@ fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
     out.read_to_string(&mut said).unwrap();
     errors.read_to_end(&mut Vec::new()).unwrap();
     assert_eq!(said, "65534\n1\n");
+    client.wait("its end", |c| {
+        c.execs
+            .contains(&(exec.clone(), Exit::Code(1)))
+            .then_some(())
+    });
+}
+
+#[test]
+fn files_are_copied_by_a_process_of_the_step_s_user_without_rights() {
+    if !crate::left_out::needs_root() {
+        // The step runs as the supervisor's own user then.
+        return;
+    }
+    let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
+    let mut client = host.client();
+    let step = sh("nobody.1", "exec sleep 1000");
+    client.spawn(&step);
+    client.wait_running(&step.attempt);
+    let exec = exec_of(&step.attempt, 1);
+    client.send(&ToSupervisor::Exec {
+        exec: exec.clone(),
+        order: ExecOrder {
+            program: ExecProgram::CopyFiles,
+            by: None,
+        },
+    });
+    let stream = |name: &str| host.attempt_dir(&step.attempt).join("exec-1").join(name);
+    until("its streams are there", || stream("stderr").exists());
+    let mut stdin = File::options().write(true).open(stream("stdin")).unwrap();
+    let [mut out, _errors] = ["stdout", "stderr"].map(|name| File::open(stream(name)).unwrap());
+    let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut copier = String::new();
+    until("the helper runs", || {
+        let all = host.children().into_iter().map(status);
+        let found = all
+            .into_iter()
+            .find(|it| it.starts_with("Name:\tsluice-copy\n"));
+        found.map(|it| copier = it).is_some()
+    });
+    for line in [
+        "Uid:\t65534\t65534\t65534\t65534\n",
+        "CapEff:\t0000000000000000\n",
+        "NoNewPrivs:\t1\n",
+    ] {
+        assert!(copier.contains(line), "{line}: {copier}");
+    }
+    // A request that is none ends it.
+    stdin.write_all(b"what is this?").unwrap();
+    let mut said = Vec::new();
+    out.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"");
     client.wait("its end", |c| {
         c.execs
             .contains(&(exec.clone(), Exit::Code(1)))

@@ -4,7 +4,7 @@
 use crate::notation::check;
 use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::device::DeviceNumber;
-use sluice_common::exec::{ExecId, ExecOrder, TerminalRequest};
+use sluice_common::exec::{ExecId, ExecOrder, ExecProgram, TerminalRequest};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
@@ -313,13 +313,15 @@ fn programs_beside_an_attempt() {
     let begin = ToSupervisor::Exec {
         exec: exec(),
         order: ExecOrder {
-            command: vec!["a".into()],
+            program: ExecProgram::Command {
+                command: vec!["a".into()],
+                terminal: Some(TerminalRequest {
+                    rows: 24,
+                    columns: 80,
+                    term: "x".into(),
+                }),
+            },
             by: UserName::new("b").ok(),
-            terminal: Some(TerminalRequest {
-                rows: 24,
-                columns: 80,
-                term: "x".into(),
-            }),
         },
     };
     let command = "0100000000000000 0100000000000000 'a'";
@@ -327,8 +329,16 @@ fn programs_beside_an_attempt() {
     let terminal = "01 1800 5000 0100000000000000 'x'";
     check(
         &begin,
-        &format!("09000000 {ATTEMPT} 02010000 {command} {by} {terminal}"),
+        &format!("09000000 {ATTEMPT} 02010000 00000000 {command} {terminal} {by}"),
     );
+    let copy = ToSupervisor::Exec {
+        exec: exec(),
+        order: ExecOrder {
+            program: ExecProgram::CopyFiles,
+            by: None,
+        },
+    };
+    check(&copy, &format!("09000000 {ATTEMPT} 02010000 01000000 00"));
     let end = ToSupervisor::EndExec { exec: exec() };
     check(&end, &format!("0a000000 {ATTEMPT} 02010000"));
     let ended = FromSupervisor::ExecEnded {

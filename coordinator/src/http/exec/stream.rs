@@ -17,7 +17,7 @@ use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use sluice_common::exec::{
-    ExecOrder, ExecRequest, FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame,
+    ExecOrder, ExecProgram, ExecRequest, FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame,
 };
 use sluice_common::id::UserName;
 use sluice_common::websocket::{
@@ -171,14 +171,10 @@ async fn carry(
     let agent = match call {
         StreamCall::Input(agent) => agent,
         StreamCall::Exec { target, by } => {
-            let ExecRequest { command, terminal } = timeout(START_LIMIT, start(from_caller))
+            let program = timeout(START_LIMIT, start(from_caller))
                 .await
                 .map_err(|_| StreamEnd::Closed(CloseCode::Policy, "no `start` came for 10 s"))??;
-            let order = ExecOrder {
-                command,
-                by,
-                terminal,
-            };
+            let order = ExecOrder { program, by };
             reach(api, target, LogStream::Exec, Some(&order)).await?
         }
     };
@@ -193,14 +189,16 @@ async fn carry(
 }
 
 /// Reads the request for a program.
-async fn start(from_caller: &mut FromCaller) -> Result<ExecRequest, StreamEnd> {
+async fn start(from_caller: &mut FromCaller) -> Result<ExecProgram, StreamEnd> {
     loop {
         match from_caller.next().await.ok_or(StreamEnd::Gone)?? {
             Message::Text(text) => match parsed(&text)? {
                 CallerMessage::Start(wanted) => {
                     wanted.check().map_err(ApiError::Field)?;
-                    return Ok(wanted);
+                    let ExecRequest { command, terminal } = wanted;
+                    return Ok(ExecProgram::Command { command, terminal });
                 }
+                CallerMessage::CopyFiles(Empty {}) => return Ok(ExecProgram::CopyFiles),
                 CallerMessage::Resize(_) | CallerMessage::EndInput(Empty {}) => break,
             },
             Message::Binary(_) => break,
@@ -229,7 +227,7 @@ async fn up(from_caller: &mut FromCaller, mut writer: FrameWriter) -> Result<Str
             Message::Text(text) => match parsed(&text)? {
                 CallerMessage::EndInput(Empty {}) => encode_frame(FrameKind::Stdin, &[]),
                 CallerMessage::Resize(size) => encode_frame(FrameKind::Resize, &size.to_bytes()),
-                CallerMessage::Start(_) => {
+                CallerMessage::Start(_) | CallerMessage::CopyFiles(_) => {
                     let reason = "only the first message of `exec` starts a program";
                     return Err(StreamEnd::Closed(CloseCode::Policy, reason));
                 }
