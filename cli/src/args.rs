@@ -46,7 +46,7 @@ pub(crate) use admin::{
 pub(crate) use bench::BenchArgs;
 pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
-pub(crate) use exec::{AttachArgs, ExecArgs};
+pub(crate) use exec::{AttachArgs, CopyArgs, ExecArgs};
 pub(crate) use get::{GetArgs, GetSince};
 pub(crate) use hint::hint;
 pub(crate) use kind::GetKind;
@@ -60,7 +60,8 @@ pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::{StepFlags, VariableRequest};
 pub(crate) use submit::SubmitArgs;
 pub(crate) use token::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
-use values::{duration, state_parser, step_id};
+pub(crate) use values::step_id;
+use values::{duration, state_parser};
 
 /// A scheduler for shared GPU hosts: submit steps, follow them, see where they run.
 #[derive(Debug, Parser)]
@@ -112,6 +113,9 @@ pub(crate) enum Command {
     /// Run a program in a running step: as its user, within its limits, with its environment and GPUs.
     #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
+    /// Copy files and directories to and from a running step.
+    #[command(after_help = examples::CP)]
+    Cp(CopyArgs),
     /// Cancel steps by id, name, pattern or filters. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
@@ -242,6 +246,7 @@ impl Command {
             Command::Run(_) => Some("run"),
             Command::Attach(_) => Some("attach"),
             Command::Exec(_) => Some("exec"),
+            Command::Cp(_) => Some("cp"),
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
             Command::Login(_) => Some("login"),

@@ -7,6 +7,7 @@ pub(crate) mod change_many;
 mod changes;
 pub(crate) mod context;
 pub(crate) mod cordon;
+pub(crate) mod cp;
 pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod detect;

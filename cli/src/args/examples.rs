@@ -157,6 +157,18 @@ with the program's own exit code, with 128 plus the signal's number if a signal 
 125 if Sluice itself failed or the program could not be started. Ctrl-C ends it. There is no
 terminal.";
 
+pub(super) const CP: &str = "\
+Examples:
+  sluice cp k3v9:out/model.bin .
+  sluice cp k3v9:out results
+  sluice cp config.yaml k3v9:
+  sluice cp --rank 2 data k3v9:/scratch/data
+
+A relative PATH begins at the directory that the step's main process works in. Directories are
+copied with all that they contain. Files are read and written as the step's user, within the
+step's limits. If the connection breaks, the copy goes on where it was. Write ./NAME for a path of
+this machine that contains a colon.";
+
 pub(super) const CANCEL: &str = "\
 Examples:
   sluice cancel k3v9

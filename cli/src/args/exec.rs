@@ -1,4 +1,4 @@
-//! Arguments of `attach` and `exec`.
+//! Arguments of `attach`, `exec` and `cp`.
 
 use super::values::step_id;
 
@@ -29,4 +29,17 @@ pub(crate) struct ExecArgs {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CopyArgs {
+    /// File or directory to copy: STEP:PATH in a running step, or a path of this machine.
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: String,
+    /// Path that the copy gets, or an existing directory to put it into.
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: String,
+    /// Rank of the part of a gang, starting at 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rank: u32,
 }

@@ -11,7 +11,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a step's id, or `step/ID` as `-o name` prints it.
-pub(super) fn step_id(text: &str) -> Result<String, String> {
+pub(crate) fn step_id(text: &str) -> Result<String, String> {
     let id = ["step/", "steps/"]
         .iter()
         .find_map(|kind| text.strip_prefix(kind));

@@ -12,7 +12,7 @@ use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::exec::{ExecRequest, FrameKind};
 use sluice_common::websocket::{
-    CallerMessage, MAX_MESSAGE_BYTES, SUBPROTOCOL, ServerMessage, data_message, split_data,
+    CallerMessage, Empty, MAX_MESSAGE_BYTES, SUBPROTOCOL, ServerMessage, data_message, split_data,
 };
 use socket2::Socket;
 use tungstenite::client::client_with_config;
@@ -158,6 +158,18 @@ impl Client {
     ) -> Result<ExecConnection, ApiError> {
         let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
         self.websocket(&path, Some(CallerMessage::Start(wanted.clone())))
+    }
+
+    /// Starts copying files to or from an attempt of a running step.
+    pub(crate) fn copy_files(
+        &self,
+        id: &str,
+        rank: u32,
+        attempt: u32,
+    ) -> Result<ExecConnection, ApiError> {
+        let id = segment(id);
+        let path = format!("/v1/steps/{id}/exec?rank={rank}&attempt={attempt}");
+        self.websocket(&path, Some(CallerMessage::CopyFiles(Empty {})))
     }
 
     /// Connects to the standard input of a running step, or of its rank 0.

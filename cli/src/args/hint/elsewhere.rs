@@ -191,6 +191,10 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     ),
     (&["sattach"], &["sluice attach STEP"]),
     (&["alloc exec", "workflow exec"], EXEC),
+    (
+        &["sbcast", "sgather", "scp", "rsync", "alloc fs"],
+        &["sluice cp PATH STEP:PATH", "sluice cp STEP:PATH PATH"],
+    ),
     (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
     (
         &["job wait", "job progress", "experiment wait", "e wait"],
