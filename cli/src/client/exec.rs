@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
@@ -14,7 +15,7 @@ use sluice_common::exec::{ExecRequest, FrameKind};
 use sluice_common::websocket::{
     CallerMessage, Empty, MAX_MESSAGE_BYTES, SUBPROTOCOL, ServerMessage, data_message, split_data,
 };
-use socket2::Socket;
+use socket2::{SockRef, Socket, TcpKeepalive};
 use tungstenite::client::client_with_config;
 use tungstenite::client::{ClientRequestBuilder, IntoClientRequest};
 use tungstenite::error::ProtocolError;
@@ -28,6 +29,11 @@ use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, ContextTls, segment, 
 
 /// Most bytes that are read of a refusal.
 const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
+
+/// Probes by which a silent coordinator that has gone is noticed: within a minute, because Linux sends nine.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(15))
+    .with_interval(Duration::from_secs(5));
 
 /// A connection that carries interactive streams.
 pub(crate) struct ExecConnection {
@@ -289,6 +295,7 @@ impl Client {
             match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    SockRef::from(&stream).set_tcp_keepalive(&KEEPALIVE)?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
