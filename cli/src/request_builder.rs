@@ -121,6 +121,7 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         platform: flags.platform,
         env: env.into_iter().collect(),
         workdir: flags.workdir,
+        image: flags.image,
         resources,
         nodes: flags.nodes,
         within: flags.within,

@@ -208,6 +208,9 @@ pub struct StepView {
     /// Whether the step asks for the host's network.
     #[serde(default)]
     pub host_network: bool,
+    /// Image in which the program runs; omitted if it runs on the host itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Standard input: a file of the host, or `-` for what callers send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,

@@ -22,6 +22,9 @@ pub const OWN_WORKDIR: &str = "work";
 /// File with the step's environment variables, for wrappers, which have an environment of their own.
 pub const ENV_FILE: &str = "env";
 
+/// Container of the step, as JSON of [`crate::container::Container`]; absent if the step runs on the host itself.
+pub const CONTAINER_FILE: &str = "container";
+
 /// Prefix of the directories with the streams of `exec` programs; their number follows.
 pub const EXEC_DIR_PREFIX: &str = "exec-";
 

@@ -209,6 +209,8 @@ codes! {
     InvalidVariable = "invalid_variable", 400;
     /// A mount does not consist of two absolute paths.
     InvalidMount = "invalid_mount", 400;
+    /// The image of a step is neither a reference with its registry nor an absolute path.
+    InvalidImage = "invalid_image", 400;
     /// The amount of disk space cannot be read.
     InvalidStorage = "invalid_storage", 400;
     /// No template has this name.

@@ -51,6 +51,9 @@ pub const NVLINK_DOMAIN: &str = "sluice/nvlink-domain";
 /// MIG profile of an instance, such as `1g.10gb`.
 pub const MIG_PROFILE: &str = "sluice/mig.profile";
 
+/// Prefix of the keys of container runtimes, such as `sluice/container.podman`, whose values are versions.
+pub const CONTAINER: &str = "sluice/container.";
+
 /// Longest value of a label, in bytes.
 const MAX_VALUE_BYTES: usize = 63;
 
@@ -96,6 +99,9 @@ impl HostLabels<'_> {
         put(KERNEL, &self.inventory.kernel);
         put(DRIVER, self.inventory.driver.as_deref().unwrap_or_default());
         put(CUDA, self.inventory.cuda.as_deref().unwrap_or_default());
+        for (runtime, version) in &self.inventory.container_runtimes {
+            put(&format!("{CONTAINER}{runtime}"), version);
+        }
         if !self.inventory.gpus_unknown {
             put(GPU_COUNT, &self.inventory.gpus.len().to_string());
         }
@@ -199,6 +205,7 @@ fn value(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::ContainerRuntime;
     use crate::inventory::MigInstance;
     use alloc::borrow::ToOwned;
     use alloc::vec;
@@ -227,6 +234,7 @@ mod tests {
         Inventory {
             arch: "x86_64".to_owned(),
             driver: Some("570.86.15".to_owned()),
+            container_runtimes: [(ContainerRuntime::Podman, "4.3.1+ds1".to_owned())].into(),
             gpus: vec![linked.clone(), linked, slice],
             ..Inventory::default()
         }
@@ -256,6 +264,8 @@ mod tests {
             ("sluice/gpu.count=3,sluice/driver=570.86.15", true),
             ("sluice/gpu.model=mine", false),
             ("!sluice/cuda", true),
+            ("sluice/container.podman=4.3.1-ds1", true),
+            ("sluice/container.apptainer", false),
             ("sluice/gpu.compute-capability in (9.0,10.0)", true),
             ("sluice/gpu.model=a100,sluice/gpu.compute-capability", false),
             (

@@ -35,6 +35,19 @@ pub const COPY_OUTPUT: &str = "copy-output";
 /// Mode that copies files to and from a caller, who speaks to its standard input and output.
 pub const COPY_FILES: &str = "copy-files";
 
+/// Mode that runs a step's program in a container: the arguments are the attempt's directory, which has
+/// [`crate::attempt_dir::CONTAINER_FILE`], and the program with its arguments.
+pub const RUN_CONTAINER: &str = "run-container";
+/// Mode that runs a program in the container of a running step: the arguments are the attempt's directory, the process id of
+/// the step's main process, and the program with its arguments.
+pub const ENTER_CONTAINER: &str = "exec-container";
+
+/// Environment variable of [`RUN_CONTAINER`] and [`ENTER_CONTAINER`] with the number of the pipe that takes the reason if
+/// the program does not start: [`START_FAILED`] and a sentence. The helper closes it when the program starts.
+pub const START_REPORT_VARIABLE: &str = "SLUICE_START_REPORT";
+/// First byte of a report that a step's specification cannot be met.
+pub const START_FAILED: u8 = b's';
+
 /// Mode that reads the supervisor's config.
 pub const READ_CONFIG: &str = "read-config";
 /// Mode that resolves the users that steps run as.

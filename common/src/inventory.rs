@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
+use crate::image::{ContainerRuntime, ContainerRuntimes, ImageForm};
 use crate::mig::{GpuClass, MigProfile};
 use crate::nearest::nearest;
 
@@ -70,6 +71,9 @@ pub struct Inventory {
     /// Whether the host's config allows GPUs to be cut into slices.
     #[serde(default)]
     pub carves_gpus: bool,
+    /// Container runtimes that steps can use, with their versions.
+    #[serde(default)]
+    pub container_runtimes: ContainerRuntimes,
 }
 
 /// Identity of a machine. Contains only digests, so that the original values never leave the host.
@@ -319,6 +323,13 @@ impl Inventory {
         };
         let missing = required.iter().filter(|capability| !has(capability));
         missing.copied().collect()
+    }
+
+    /// Forms of images that the host's container runtimes can run.
+    pub fn image_forms(&self) -> BTreeSet<ImageForm> {
+        let forms = ImageForm::ALL.into_iter();
+        let runs = |form| ContainerRuntime::choose(form, &self.container_runtimes).is_some();
+        forms.filter(|form| runs(*form)).collect()
     }
 
     /// Capacity of the host in units of the resource keys.

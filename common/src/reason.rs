@@ -162,6 +162,8 @@ codes! {
     HostNetworkNotAllowed = "host_network_not_allowed",
     /// Rejected: the step asks for a mount that no template of the pool allows and passes on.
     MountNotAllowed = "mount_not_allowed",
+    /// Rejected: the step asks for an image, and the pool's wrapper runs each step in a container already.
+    ImageNotAllowed = "image_not_allowed",
     /// Rejected: with the pool's templates applied, the step is larger than a process can be given.
     MergeTooLarge = "merge_too_large",
     /// Queued: the coordinator was restored from an earlier state, and nothing new starts until hosts have reported

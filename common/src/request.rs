@@ -33,6 +33,7 @@ use crate::dependency::check_dependencies;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{LevelName, PoolName, StepId, Subject};
+use crate::image::Image;
 use crate::limit::{MAX_AMOUNT, MAX_GANG_NODES};
 use crate::platform;
 use crate::processors::CpuMode;
@@ -73,6 +74,11 @@ pub struct StepRequest {
     /// Working directory: an absolute path on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Image in which the program runs, on hosts that have a container runtime for it: a reference such as
+    /// `docker.io/library/python:3.12`, or the absolute path of a `.sif` file or of a directory with a root file system on
+    /// the host. The host itself if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// Requested resources per host.
     pub resources: ResourceSettings,
     /// Number of hosts; 1 if absent.
@@ -248,6 +254,7 @@ impl StepRequest {
             command: self.command,
             env: self.env,
             workdir: self.workdir,
+            image: check_image(self.image.as_deref())?,
             request,
             preemptible,
             resources: self.resources,
@@ -315,6 +322,11 @@ fn check_platform(text: Option<&str>) -> Result<(), FieldError> {
         let message = format!("{e}; with several, write `,` between them");
         FieldError::new(ErrorCode::InvalidPlatform, "platform", message)
     })
+}
+
+fn check_image(text: Option<&str>) -> Result<Option<Image>, FieldError> {
+    let image = text.map(Image::new).transpose();
+    image.map_err(|e| FieldError::new(ErrorCode::InvalidImage, "image", e))
 }
 
 fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {

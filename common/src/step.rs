@@ -12,6 +12,7 @@ use crate::array::ArraySpec;
 use crate::dependency::Dependency;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
+use crate::image::Image;
 use crate::label::{LabelKey, LabelValue};
 use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
@@ -142,6 +143,9 @@ pub struct StepSpec {
     pub env: Environment,
     /// Working directory, an absolute path on the host; `None` for a directory of the attempt's own.
     pub workdir: Option<String>,
+    /// Image that the program runs in; `None` for the host itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
     /// Requested resources as written.
     pub resources: ResourceSettings,
     /// Requested resources per host in units of the resource keys.
@@ -253,6 +257,7 @@ impl StepSpec {
         let files = [&self.streams.stdout, &self.streams.stderr];
         let files = files.into_iter().flatten();
         let one = one.into_iter().flatten().map(String::as_str);
+        let one = one.chain(self.image.iter().map(Image::as_str));
         let one = one.chain(files.map(OutputPath::as_str)).map(weigh);
         let lists = self.command.iter().chain(&self.inherited);
         let lists = lists.map(|text| weigh(text));

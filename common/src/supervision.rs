@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::carving::{CarveFailure, GpuLayout};
+use crate::container::Container;
 use crate::device::DeviceNumber;
 use crate::environment::Environment;
 use crate::exec::{ExecId, ExecOrder};
@@ -31,7 +32,7 @@ use crate::usage::Usage;
 use crate::wire::StopReason;
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 5;
+pub const SUPERVISION_VERSION: u32 = 6;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -232,6 +233,8 @@ pub struct SpawnSpec {
     pub env_file: bool,
     /// Standard input, files of output, and terminal. Of the letters in paths only that of the user is left.
     pub streams: StepStreams,
+    /// Container in which the program runs, behind the wrapper; `None` for the host itself.
+    pub container: Option<Container>,
 }
 
 /// CPU cores of an attempt.

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
 use crate::carving::{CarveOrder, CarveOutcome};
+use crate::container::Container;
 use crate::environment::Environment;
 use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
@@ -262,6 +263,8 @@ pub struct Assignment {
     pub warrant: SealedWarrant,
     /// Standard input, files of output, and terminal of this part. Of the letters in paths only that of the user is left.
     pub streams: StepStreams,
+    /// Container in which the program runs; `None` for the host itself.
+    pub container: Option<Container>,
 }
 
 /// Position of a host among those that run an attempt together.

@@ -123,6 +123,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         mounts: spec.mounts.clone(),
         privileged: spec.privileged,
         host_network: spec.host_network,
+        image: spec.image.as_ref().map(ToString::to_string),
         stdin: spec.streams.stdin.written(),
         stdout: spec.streams.stdout.clone().map(String::from),
         stderr: spec.streams.stderr.clone().map(String::from),

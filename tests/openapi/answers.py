@@ -329,6 +329,7 @@ def rules(judge):
     judge.error(400, "invalid_variable", "put", "/v1/templates/{template}", body={"wrapper": ["{{nuna}}"]}, template="x")
     judge.error(400, "invalid_template", "put", "/v1/templates/{template}", body={"wrapper": [""]}, template="x")
     judge.error(400, "invalid_mount", "put", "/v1/templates/{template}", body={"mounts": [{"source": "d"}]}, template="x")
+    judge.error(400, "invalid_image", "post", "/v1/steps", body={"command": ["true"], "image": "python"})
     stored = {"resources": {"storage": "1 GB"}}
     judge.error(400, "invalid_storage", "put", "/v1/templates/{template}", body=stored, template="x")
     judge.error(404, "unknown_template", "get", "/v1/templates/{template}", template="none")

@@ -5,7 +5,9 @@
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;
 
+use sluice_common::container::Container;
 use sluice_common::environment::Environment;
+use sluice_common::image::ImageForm;
 use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
@@ -16,8 +18,16 @@ use crate::input::Settings;
 /// The last cannot be overridden: a program that could set its own `CUDA_VISIBLE_DEVICES` would reach its
 /// neighbours' GPUs. Without GPUs that variable is empty, which hides every device; if it were unset, all
 /// would be visible.
+///
+/// An image that brings variables of its own has its own `PATH`, unless the templates or the step set it.
 pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
-    built(assignment, settings, assignment.env.clone())
+    let mut env = built(assignment, settings, assignment.env.clone());
+    let brings_path = |container: &Container| container.image.form() != ImageForm::Directory;
+    let is_set = assignment.env.contains_key("PATH") || assignment.launch.env.contains_key("PATH");
+    if assignment.container.as_ref().is_some_and(brings_path) && !is_set {
+        env.remove("PATH");
+    }
+    env
 }
 
 /// The environment of templates' wrappers and hooks: the same without the step's own variables, so that its
@@ -64,6 +74,7 @@ mod tests {
     fn assignment(env: &[(&str, &str)], gpus: &[&str]) -> Assignment {
         Assignment {
             streams: Default::default(),
+            container: None,
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],
@@ -85,18 +96,21 @@ mod tests {
         }
     }
 
-    fn built(env: &[(&str, &str)], gpus: &[&str]) -> Environment {
-        let settings = Settings {
+    fn settings(path: &str) -> Settings {
+        Settings {
             node: NodeName::new("host-7").unwrap(),
-            path: "/usr/bin:/bin".to_owned(),
+            path: path.to_owned(),
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
             attempts_dir: "/attempts".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
-        };
-        environment(&assignment(env, gpus), &settings)
+        }
+    }
+
+    fn built(env: &[(&str, &str)], gpus: &[&str]) -> Environment {
+        environment(&assignment(env, gpus), &settings("/usr/bin:/bin"))
     }
 
     #[test]
@@ -124,6 +138,26 @@ mod tests {
     }
 
     #[test]
+    fn an_image_keeps_its_own_path_unless_the_step_sets_one() {
+        let settings = settings("/usr/bin:/bin");
+        for (image, own, expected) in [
+            ("docker.io/library/python:3", None, None),
+            ("docker.io/library/python:3", Some("/opt"), Some("/opt")),
+            ("/images/rootfs", None, Some("/usr/bin:/bin")),
+        ] {
+            let own = own.map(|path| ("PATH", path));
+            let mut assignment = assignment(own.as_slice(), &[]);
+            assignment.container = Some(Container {
+                image: image.parse().unwrap(),
+                runtime: None,
+                mounts: vec![],
+            });
+            let env = environment(&assignment, &settings);
+            assert_eq!(env.get("PATH").map(String::as_str), expected, "{image}");
+        }
+    }
+
+    #[test]
     fn a_step_cannot_choose_its_gpus_or_its_name() {
         let lies = [
             ("CUDA_VISIBLE_DEVICES", "0,1"),
@@ -144,17 +178,7 @@ mod tests {
             hosts: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
             port: Some(29_501),
         };
-        let settings = Settings {
-            node: NodeName::new("host-7").unwrap(),
-            path: String::new(),
-            gpu_release_timeout: Span::from_secs(30),
-            respect_foreign: true,
-            gpus_are_declared: false,
-            attempts_dir: "/attempts".to_owned(),
-            suspend_limit: Span::from_secs(120),
-            topology: Default::default(),
-        };
-        let env = environment(&part, &settings);
+        let env = environment(&part, &settings(""));
         assert_eq!(env["SLUICE_NODE_RANK"], "1");
         assert_eq!(env["SLUICE_NODES"], "2");
         assert_eq!(env["SLUICE_HOSTS"], "10.0.0.1,10.0.0.2");

@@ -31,6 +31,9 @@ pub(crate) fn spec(
     let env_file = assignment.launch.has_env_file();
     let file = own_path(&assignment.attempt, settings, ENV_FILE);
     assignment.launch.fill_paths(&workdir, &file);
+    if let Some(container) = &mut assignment.container {
+        container.fill_workdir(&workdir);
+    }
     let env = environment(&assignment, settings);
     let around_env = around(&assignment, settings);
     let mut command = assignment.launch.wrapper;
@@ -61,6 +64,8 @@ pub(crate) fn spec(
         wrapper,
         env_file,
         streams: assignment.streams,
+        // The driver chooses the runtime, because it knows the host's inventory.
+        container: assignment.container,
     }
 }
 

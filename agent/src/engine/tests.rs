@@ -112,6 +112,7 @@ impl TestEngine {
     fn assign_gpus(&mut self, gpus: Vec<String>) {
         let assignment = Assignment {
             streams: Default::default(),
+            container: None,
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],

@@ -231,6 +231,7 @@ mod tests {
             wrapper: 0,
             env_file: false,
             streams: Default::default(),
+            container: None,
         })
     }
 

@@ -128,6 +128,10 @@ pub(crate) struct StepFlags {
     /// The directory that it starts in, on the host; a relative one is below yours. `none` is an empty one of its own.
     #[arg(short, long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
+    /// The image that it runs in, on a host with a container runtime for it: docker.io/library/python:3.12, or the path of a
+    /// .sif file or of a directory with a root file system on the host.
+    #[arg(long, value_name = "IMAGE", help_heading = "Step")]
+    pub(crate) image: Option<String>,
     /// A directory of the host for its wrapper to mount; may be repeated.
     #[arg(long = "mount", value_name = "SOURCE[:TARGET][:ro]", value_parser = mount, help_heading = "Step")]
     pub(crate) mounts: Vec<Mount>,

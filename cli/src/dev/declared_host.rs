@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::amount::{MGPU_A_GPU, MemoryError, parse_memory};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
+use sluice_common::image::ContainerRuntimes;
 use sluice_common::inventory::{Gpu, Inventory, MigInstance};
 use sluice_common::mig::{MigProfile, cut_in_order};
 use sluice_common::platform::slug;
@@ -60,6 +61,9 @@ pub(crate) struct HostDocument {
     pub(crate) memory: Option<String>,
     /// Disk space, such as `4TB`.
     pub(crate) storage: Option<String>,
+    /// Container runtimes of this machine that its steps can use, by name with a version, such as `{podman: 4.3.1}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) container_runtimes: ContainerRuntimes,
     /// Labels, shown by the API and matched by platforms.
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -124,6 +128,7 @@ impl HostDocument {
             memory_bytes: bytes("memory", self.memory.as_deref(), WITHOUT_END_BYTES)?,
             storage_bytes: bytes("storage", self.storage.as_deref(), WITHOUT_END_BYTES)?,
             gpus: self.gpus()?,
+            container_runtimes: self.container_runtimes.clone(),
             ..Inventory::default()
         })
     }

@@ -179,6 +179,13 @@ pub(crate) fn facts(text: &mut Sections, host: &HostView) {
         .map(|(what, how)| format!("{what}:{how}"))
         .collect();
     text.optional("Capabilities", (!words.is_empty()).then(|| words.join(" ")));
+    let runtimes = host.container_runtimes.iter();
+    let runtimes = runtimes.map(|(runtime, version)| format!("{runtime} {}", safe(version)));
+    let runtimes: Vec<String> = runtimes.collect();
+    text.optional(
+        "Containers",
+        (!runtimes.is_empty()).then(|| runtimes.join(", ")),
+    );
     for note in &host.notes {
         text.field("Note", safe(note));
     }

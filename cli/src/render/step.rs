@@ -174,6 +174,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
                 .as_deref()
                 .map_or("the attempt's own".to_owned(), safe),
         );
+    text.optional("Image", step.image.as_deref().map(safe));
     if !step.labels.is_empty() {
         text.field("Labels", super::node::labels(&step.labels));
     }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::image::ContainerRuntimes;
 use crate::inventory::{
     BoardFacts, Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, MigInstance,
     Readings, Reserve,
@@ -37,6 +38,9 @@ pub struct HostView {
     pub storage_bytes: u64,
     /// Capabilities of the host and the mechanism that provides each.
     pub capabilities: BTreeMap<Capability, Mechanism>,
+    /// Container runtimes that steps can use, with their versions.
+    #[serde(skip_serializing_if = "ContainerRuntimes::is_empty")]
+    pub container_runtimes: ContainerRuntimes,
     /// Version of the NVIDIA driver.
     pub driver: Option<String>,
     /// Highest CUDA version that the driver supports.
@@ -106,6 +110,7 @@ impl HostView {
             memory_bytes: inventory.memory_bytes,
             storage_bytes: inventory.storage_bytes,
             capabilities: inventory.capabilities.clone(),
+            container_runtimes: inventory.container_runtimes.clone(),
             driver: inventory.driver.clone(),
             cuda: inventory.cuda.clone(),
             gpus: inventory

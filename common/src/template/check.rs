@@ -334,10 +334,13 @@ impl Template {
             )
         });
         let own = step.mounts.iter().flat_map(LayeredList::items).enumerate();
-        let mut own = own.filter_map(|(at, mount)| self.mount_violation(at, mount, &value));
+        let has_image = step.image.is_some();
+        let mut own =
+            own.filter_map(|(at, mount)| self.mount_violation(at, mount, has_image, &value));
         privileged
             .flatten()
             .or_else(|| network.flatten())
+            .or_else(|| self.image_violation(step))
             .or_else(|| own.next())
             .or_else(|| self.workdir_violation(step, &value))
     }
@@ -382,10 +385,25 @@ impl Template {
         })
     }
 
+    /// A wrapper that passes on a file of variables is a container runtime itself, and none runs within another.
+    fn image_violation(&self, step: &StepSpec) -> Option<TemplateViolation> {
+        let image = step.image.as_ref()?;
+        self.mentions(Variable::EnvFile)
+            .then(|| TemplateViolation {
+                code: ReasonCode::ImageNotAllowed,
+                field: "image".to_owned(),
+                message: format!(
+                    "it would run in image `{}`, and the wrapper there runs each step in a container already (`{{{{env_file}}}}`)",
+                    image.as_str().escape_debug()
+                ),
+            })
+    }
+
     fn mount_violation(
         &self,
         at: usize,
         mount: &Mount,
+        has_image: bool,
         value: impl Fn(Variable) -> Option<String>,
     ) -> Option<TemplateViolation> {
         let forbidden = |message: String| {
@@ -425,9 +443,9 @@ impl Template {
                 "it would mount `{source}` writable, which may only be mounted read-only there: set `read_only: true`"
             ));
         }
-        if !self.mentions(Variable::Mounts) {
+        if !self.mentions(Variable::Mounts) && !has_image {
             return forbidden(format!(
-                "it would mount `{source}`, and no wrapper there takes `{{{{mounts}}}}`"
+                "it would mount `{source}`, and it has no image and no wrapper there takes `{{{{mounts}}}}`"
             ));
         }
         None

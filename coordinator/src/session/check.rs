@@ -121,6 +121,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
         gpus_unknown: _,
         empty_gpus,
         carves_gpus: _,
+        container_runtimes,
     } = inventory;
     line("the machine's id", &machine.id)?;
     most(
@@ -142,6 +143,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), InvalidMessage> {
         .into_iter()
         .chain(driver)
         .chain(cuda)
+        .chain(container_runtimes.values_mut())
     {
         tidy(text, MAX_LINE_BYTES);
     }

@@ -44,7 +44,7 @@ ALL: Json = {
     "resources": {"a": 1}, "preemptible": True, "pool": "p", "platform": "h100", "nodes": 1, "within": "rack",
     "prefer_within": "rack", "allow_pending": True, "on_preempt": "fail", "priority_class": "low",
     "suspend_timeout": 1, "priority": 1,
-    "subject": "s", "array": "0-1", "work": "training", "env": {}, "labels": {}, "workdir": "/", "mounts": [],
+    "subject": "s", "array": "0-1", "work": "training", "env": {}, "labels": {}, "workdir": "/", "image": "/i", "mounts": [],
     "privileged": False, "host_network": False, "stdin": "/f", "stdout": "/o",
     "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,
     "free_preemptions": True, "timeout": 1, "queue_timeout": 1, "begin": "t", "deadline": "t", "after": ["a"],

@@ -81,6 +81,7 @@ fn starting() -> Attempt {
             wrapper: 0,
             env_file: false,
             streams: Default::default(),
+            container: None,
         }),
     }
 }

@@ -72,6 +72,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             wrapper: 0,
             env_file: false,
             streams: Default::default(),
+            container: None,
         }),
     }
 }

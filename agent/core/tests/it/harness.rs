@@ -204,6 +204,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         launch: sluice_common::template::launch::Launch::default(),
         warrant: Default::default(),
         streams: Default::default(),
+        container: None,
     }
 }
 

@@ -270,6 +270,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         wrapper: 0,
         env_file: false,
         streams: Default::default(),
+        container: None,
     }
 }
 

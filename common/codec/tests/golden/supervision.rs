@@ -3,10 +3,12 @@
 
 use crate::notation::check;
 use sluice_common::carving::{CarveFailure, GpuLayout};
+use sluice_common::container::Container;
 use sluice_common::device::DeviceNumber;
 use sluice_common::exec::{ExecId, ExecOrder, ExecProgram, TerminalRequest};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
+use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
@@ -26,7 +28,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 5);
+    assert_eq!(SUPERVISION_VERSION, 6);
 }
 
 fn attempt() -> AttemptId {
@@ -109,6 +111,11 @@ fn spawns() {
             stderr: Some(OutputPath::new("/%u").unwrap()),
             append: true,
         },
+        container: Some(Container {
+            image: "/r".parse().unwrap(),
+            runtime: Some(ContainerRuntime::Podman),
+            mounts: vec![],
+        }),
     };
     let golden = format!(
         "00000000
@@ -143,7 +150,9 @@ fn spawns() {
          0100000000000000 0100000000000000 'P' 0100000000000000 '2' # around_env
          01000000 01                # wrapper, env_file
          02000000 0200000000000000 '/f' 00 # stdin, terminal
-         00 01 0300000000000000 '/%u' 01 # stdout, stderr, append",
+         00 01 0300000000000000 '/%u' 01 # stdout, stderr, append
+         01 0200000000000000 '/r' # container: image
+         01 02000000 0000000000000000 # runtime, mounts",
         "02".repeat(32),
         "03".repeat(32),
         "04".repeat(32),
@@ -168,6 +177,7 @@ fn spawns() {
         wrapper: 0,
         env_file: false,
         streams: StepStreams::default(),
+        container: None,
         ..full
     };
     let golden = format!(
@@ -181,7 +191,8 @@ fn spawns() {
          00000000 0000000000000000 # processors
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 00000000 00 # around_env, wrapper, env_file
-         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append"
+         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
+         00 # container"
     );
     check(&bare, &golden);
 }

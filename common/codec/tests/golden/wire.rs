@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::notation::check;
 use sluice_common::amount::Amounts;
 use sluice_common::carving::{CarveFailure, CarveOrder, CarveOutcome, GpuLayout};
+use sluice_common::container::{BindMount, Container};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
@@ -13,6 +14,7 @@ use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{
     AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject, UserName,
 };
+use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{
     BoardFacts, BoardReading, Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory,
     MachineIdentity, Mechanism, MigInstance, MigMode, Readings, RemappedRows, Reserve,
@@ -186,6 +188,7 @@ fn inventory() -> Inventory {
         gpus_unknown: true,
         empty_gpus: Vec::new(),
         carves_gpus: true,
+        container_runtimes: [(ContainerRuntime::Bubblewrap, "0.8".into())].into(),
     }
 }
 
@@ -235,6 +238,8 @@ const INVENTORY: &str = "
         0200000000000000 'a1'
     01                         # gpus_unknown
     0000000000000000 01        # empty_gpus, carves_gpus
+    0100000000000000           # container_runtimes: one
+      01000000 0300000000000000 '0.8' # bubblewrap
 ";
 
 #[test]
@@ -602,6 +607,15 @@ fn assignments() {
             stderr: None,
             append: true,
         },
+        container: Some(Container {
+            image: "/r".parse().unwrap(),
+            runtime: None,
+            mounts: vec![BindMount {
+                source: "/s".into(),
+                target: "/t".into(),
+                read_only: true,
+            }],
+        }),
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -634,7 +648,10 @@ fn assignments() {
          0000000000000000                             # after
          0100000000000000 'w'                         # warrant
          01000000 01                                  # stdin, terminal
-         01 0300000000000000 '/%u' 00 01              # stdout, stderr, append"
+         01 0300000000000000 '/%u' 00 01              # stdout, stderr, append
+         01 0200000000000000 '/r' 00                  # container: image, no runtime
+         0100000000000000                             # mounts: one
+           0200000000000000 '/s' 0200000000000000 '/t' 01"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -649,6 +666,7 @@ fn assignments() {
         launch: Launch::default(),
         warrant: SealedWarrant::default(),
         streams: StepStreams::default(),
+        container: None,
         ..full
     };
     let golden = format!(
@@ -661,7 +679,8 @@ fn assignments() {
          0000000000000000 0000000000000000 # wrapper, variables of templates
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant
-         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append"
+         00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
+         00 # container"
     );
     check(&bare, &golden);
 }

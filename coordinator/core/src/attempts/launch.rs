@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::array::ArraySpec;
+use sluice_common::container::{BindMount, Container};
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
@@ -53,9 +54,19 @@ pub(crate) fn assignment(
         false => value(variable),
     };
     let launch = template.launch(spec, value);
+    let container = spec.image.clone().map(|image| Container {
+        image,
+        runtime: None,
+        mounts: template
+            .mounts_of(spec, value)
+            .iter()
+            .map(BindMount::from)
+            .collect(),
+    });
     let streams = streams(id, step, part, gang.rank);
     Assignment {
         streams,
+        container,
         attempt: id.clone(),
         pool: attempt.pool.clone(),
         command: spec.command.clone(),

@@ -708,6 +708,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         command: vec!["train".into()],
         env: [(String::from("A"), String::from("b"))].into(),
         workdir: None,
+        image: None,
         resources: ResourceSettings {
             gpu_count: Some(gpus),
             cpu_count: Some(cores_of(mcpu)),

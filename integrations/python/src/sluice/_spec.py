@@ -68,6 +68,8 @@ class Settings(TypedDict, total=False):
     labels: Mapping[str, str]
     workdir: str | os.PathLike[str] | None
     """Directory on the host; a relative one is below the caller's. `None` is an empty one of its own."""
+    image: str
+    """Image in which it runs, such as `docker.io/library/python:3.12`; `docs/containers.md` has the forms."""
     mounts: Sequence[Mapping[str, Any]]
     """Directories for its wrapper to mount: `source`, and if needed `target`, `read_only` and `name`."""
     privileged: bool
