@@ -5,6 +5,7 @@
 //! answer stays, and the agent continues.
 
 mod client;
+mod containers;
 mod cpu;
 mod health;
 mod machine;
@@ -32,6 +33,7 @@ use crate::config::Reserve;
 use crate::engine::Event;
 
 use client::DriverClient;
+use containers::ContainerDetector;
 use health::SeenFailures;
 use notes::Notes;
 use nvml::DriverReport;
@@ -62,6 +64,7 @@ pub(crate) struct HostDetector {
     driver: DriverClient,
     last_report: ReportFile,
     seen_failures: SeenFailures,
+    containers: ContainerDetector,
 }
 
 impl HostDetector {
@@ -77,13 +80,26 @@ impl HostDetector {
             driver,
             last_report,
             seen_failures: SeenFailures::default(),
+            containers: ContainerDetector::default(),
         }
     }
 
     /// The inventory, with the driver's answer if it comes within `limit`.
     pub(crate) async fn look(&mut self, limit: Duration) -> Inventory {
         self.driver.look(DriverRequest::All, limit).await;
-        inventory(&self.state_dir, &self.reserve, &self.driver)
+        self.containers.look().await;
+        self.inventory()
+    }
+
+    fn inventory(&self) -> Inventory {
+        let mut notes = Notes::default();
+        let mut inventory = Inventory {
+            container_runtimes: self.containers.detect(&mut notes),
+            ..Inventory::default()
+        };
+        fill(&mut inventory, &self.state_dir, &self.driver, notes);
+        keep_back(&self.reserve, &mut inventory);
+        inventory
     }
 
     /// Users of the GPUs now, if the driver answers within `limit`.
@@ -139,14 +155,13 @@ impl HostDetector {
     }
 }
 
-fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverClient) -> Inventory {
-    let mut inventory = Inventory::default();
-    let mut notes = Notes::default();
-    system::detect(&mut inventory, &mut notes);
-    machine::detect(Path::new("/"), &mut inventory);
-    cpu::detect(&mut inventory, &mut notes);
-    memory::detect(&mut inventory, &mut notes);
-    storage::detect(state_dir, &mut inventory, &mut notes);
+/// Fills in all but the container runtimes.
+fn fill(inventory: &mut Inventory, state_dir: &Path, driver: &DriverClient, mut notes: Notes) {
+    system::detect(inventory, &mut notes);
+    machine::detect(Path::new("/"), inventory);
+    cpu::detect(inventory, &mut notes);
+    memory::detect(inventory, &mut notes);
+    storage::detect(state_dir, inventory, &mut notes);
     inventory.capabilities = sluice_cgroups::capabilities::detect_capabilities(Path::new("/"))
         .unwrap_or_else(|e| {
             notes.add(format!("control groups cannot be detected: {e}"));
@@ -168,8 +183,6 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverClient) -> Inve
     notes.extend(said);
     notes.extend(&driver.silence());
     inventory.notes = notes.list();
-    keep_back(reserve, &mut inventory);
-    inventory
 }
 
 /// Notes the reserve and subtracts it from the inventory, down to zero.
@@ -371,7 +384,7 @@ mod tests {
 
     async fn found(dir: &Path, reserve: &Reserve) -> Inventory {
         let host = HostDetector::new(dir.into(), None, reserve.clone());
-        inventory(&host.state_dir, &host.reserve, &host.driver)
+        host.inventory()
     }
 
     const NOTHING: Reserve = Reserve {

@@ -18,6 +18,7 @@ use agent_core::{Core, Input, LinkId, Output, TimerKey};
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
+use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::lease::{Challenge, SealedLease};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -425,6 +426,10 @@ impl Engine {
             let (devices, unknown) =
                 devices::of(&spec.launch_record.gpus, &self.identity.inventory.gpus);
             spec.devices = devices;
+            if let Some(container) = &mut spec.container {
+                let runtimes = &self.identity.inventory.container_runtimes;
+                container.runtime = ContainerRuntime::choose(container.image.form(), runtimes);
+            }
             for gpu in unknown {
                 let AttemptId { step, number } = &spec.attempt;
                 warn!(%step, attempt = number, gpu, "the device node of an allocated GPU is unknown: a step with a device filter cannot open it");
