@@ -16,13 +16,15 @@ pub(crate) fn denied_hosts(
 ) -> Option<ForbiddingHosts> {
     let nodes = pool.denying_hosts(name, request);
     let (node, why) = nodes.first_key_value()?;
-    let (field, platform, by_pool) = match why {
-        Denial::ByPlatform { platform, field } => (field, Some(*platform), None),
-        Denial::ByPool { field, platform } => (field, *platform, Some(name)),
+    let (field, platform, by_pool, form) = match *why {
+        Denial::ByPlatform { platform, field } => (field, Some(platform), None, None),
+        Denial::ByPool { field, platform } => (field, platform, Some(name), None),
+        Denial::NoRuntime(form) => ("image", None, None, Some(form)),
     };
     Some(ForbiddingHosts {
         node: (*node).clone(),
-        field: String::from(*field),
+        no_runtime_for: form,
+        field: String::from(field),
         platform: platform.cloned(),
         by_pool: by_pool.cloned(),
         others: nodes.len() as u64 - 1,

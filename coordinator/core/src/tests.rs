@@ -23,6 +23,7 @@ mod gpus;
 mod guards;
 mod harness;
 mod health;
+mod images;
 mod link;
 mod locality;
 mod log;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::image::ImageForm;
 use sluice_common::mig::{GpuClass, MigProfile};
 use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
@@ -135,7 +136,8 @@ pub enum HostMismatch {
     TooSmall(Option<Shortage>),
 }
 
-/// Hosts that are large enough for a step and forbid something that it asks for.
+/// Hosts that are large enough for a step and forbid something that it asks for, or have no container runtime for its
+/// image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForbiddingHosts {
     /// One of the hosts.
@@ -146,6 +148,9 @@ pub struct ForbiddingHosts {
     pub platform: Option<PlatformName>,
     /// The pool that forbids it; `None` if the platform itself does.
     pub by_pool: Option<PoolName>,
+    /// Form of the step's image, if the host has no container runtime for it; then nothing is forbidden.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_runtime_for: Option<ImageForm>,
     /// Number of other hosts.
     pub others: u64,
 }

@@ -450,6 +450,7 @@ fn request(job: Job, place: u64) -> Request {
         accepted_at: None,
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
+        image: None,
         within: job.within,
     }
 }

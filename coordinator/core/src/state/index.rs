@@ -379,6 +379,7 @@ impl Index {
             gpus_unknown: node.inventory.gpus_unknown,
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             domain_path: self.domain_path(&node.name).to_vec(),
+            image_forms: node.inventory.image_forms(),
             lost_by_run,
         };
         let open = node.is_open() && self.missing_capabilities(node).is_empty();

@@ -37,6 +37,7 @@ pub(crate) fn forbidding(others: u64) -> ForbiddingHosts {
         field: "privileged".to_owned(),
         platform: Some(name("h100")),
         by_pool: Some(name("training")),
+        no_runtime_for: None,
         others,
     }
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{PlatformName, PoolName, Subject};
+use sluice_common::image::ImageForm;
 use sluice_common::mig::GpuClass;
 use sluice_common::time::Span;
 use sluice_common::topology::DomainRequest;
@@ -38,6 +39,7 @@ pub(super) struct RequestGroup<'a> {
     platforms: &'a [PlatformName],
     takes_default: bool,
     within: Option<&'a DomainRequest>,
+    image: Option<ImageForm>,
     excluded_pools: &'a BTreeSet<PoolName>,
     guards: &'a BTreeMap<PoolName, Guard>,
     /// Resources that it asks for.
@@ -87,6 +89,7 @@ impl<'a> RequestGroup<'a> {
             platforms: &request.platforms,
             takes_default: request.takes_default,
             within: request.within.as_ref(),
+            image: request.image,
             excluded_pools: &request.excluded_pools,
             guards: &request.guards,
             keys: request.demand.iter().map(|(key, _)| key.as_str()).collect(),

@@ -8,6 +8,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::PlatformName;
+use sluice_common::image::ImageForm;
 
 /// Restrictions of a pool's platforms for a step. A host admits the step if each of its GPUs does, or the host itself
 /// if it has none.
@@ -23,7 +24,7 @@ pub struct Guard {
     allowing: BTreeMap<String, BTreeSet<PlatformName>>,
 }
 
-/// Why hardware does not admit a step.
+/// Why a host does not admit a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial<'a> {
     /// A platform of the hardware forbids a field.
@@ -37,6 +38,8 @@ pub enum Denial<'a> {
         /// One platform of the hardware, if it has any.
         platform: Option<&'a PlatformName>,
     },
+    /// The host has no container runtime for images of this form.
+    NoRuntime(ImageForm),
 }
 
 impl Guard {

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
+use sluice_common::image::ImageForm;
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 
@@ -204,6 +205,8 @@ pub(crate) struct Host {
     pub(crate) gpus_unknown: bool,
     /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
     pub(crate) domain_path: Vec<String>,
+    /// Forms of images that the host can run.
+    pub(crate) image_forms: BTreeSet<ImageForm>,
     /// Fit GPUs that each run holds, by kind. Filled only if the host has several kinds.
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
@@ -226,6 +229,8 @@ pub struct HostInventory {
     pub unfit_gpus: BTreeSet<String>,
     /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
     pub domain_path: Vec<String>,
+    /// Forms of images that the host can run.
+    pub image_forms: BTreeSet<ImageForm>,
     /// Resources that runs hold and that the host no longer has or that are unfit.
     pub lost_by_run: BTreeMap<AttemptId, HostResources>,
 }
@@ -259,6 +264,12 @@ impl Host {
         self.unfit_gpus = inventory.unfit_gpus;
         self.lost_by_run = inventory.lost_by_run;
         self.domain_path = inventory.domain_path;
+        self.image_forms = inventory.image_forms;
+    }
+
+    /// Whether the host can run images of a form; `None` is the host itself.
+    pub(crate) fn runs_image(&self, form: Option<ImageForm>) -> bool {
+        form.is_none_or(|form| self.image_forms.contains(&form))
     }
 
     /// The paths of the domains that the host is in, the widest first.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
+use sluice_common::image::{Image, ImageForm};
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -63,6 +64,8 @@ pub struct Request {
     pub takes_default: bool,
     /// Level of the topology within which its hosts are near to each other.
     pub within: Option<DomainRequest>,
+    /// Form of the image that its hosts must be able to run; `None` if it runs on the host itself.
+    pub image: Option<ImageForm>,
 }
 
 /// A run that holds resources.
@@ -123,6 +126,7 @@ pub(crate) struct RequestClass {
     platforms: Vec<PlatformName>,
     takes_default: bool,
     within: Option<DomainRequest>,
+    image: Option<ImageForm>,
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,
@@ -159,6 +163,7 @@ impl Request {
             platforms: asked_by(spec),
             takes_default: spec.platform.is_none(),
             within: spec.within.clone(),
+            image: spec.image.as_ref().map(Image::form),
         }
     }
 
@@ -200,6 +205,7 @@ impl Request {
             platforms: self.platforms.clone(),
             takes_default: self.takes_default,
             within: self.within.clone(),
+            image: self.image,
             excluded_pools: self.excluded_pools.clone(),
             guards: self.guards.clone(),
             priority: self.priority,
@@ -299,6 +305,7 @@ mod tests {
             platforms: Vec::new(),
             takes_default: false,
             within: None,
+            image: None,
         };
         let mut run = Run {
             request,

@@ -8,6 +8,7 @@ use sluice_common::amount::{MEMORY_MB, MGPU_A_GPU};
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::frozen::GpuUuids;
+use crate::model::guard::Guard;
 use crate::model::host::HardwareFilter;
 use crate::model::host_ranking::HostRanking;
 use crate::model::reservations::Reservations;
@@ -126,8 +127,8 @@ impl Scheduler {
 }
 
 impl<'a> RequestInPool<'a> {
-    /// Whether the request may run on a host: a resumption on its own host only, any other request on hosts whose
-    /// platforms allow it and whose GPUs it may borrow from, in the domain that is being tried.
+    /// Whether the request may run on a host: a resumption on its own host only, any other request on hosts that
+    /// admit it and whose GPUs it may borrow from, in the domain that is being tried.
     pub(crate) fn may_run_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
         resumes.map_or_else(
@@ -136,15 +137,18 @@ impl<'a> RequestInPool<'a> {
         )
     }
 
+    /// Whether a host admits the request: by its container runtimes, and by the platforms of its hardware.
     pub(crate) fn is_allowed_on(&self, node: &NodeName) -> bool {
-        if self.request.guards.is_empty() {
+        if self.request.guards.is_empty() && self.request.image.is_none() {
             return true;
         }
         let own_pool = self.scheduler.pool_of_host.get(node);
         let guard = own_pool.and_then(|pool| self.request.guards.get(pool));
-        let host = self.pool.hosts().get(node);
-        let judged = guard.zip(host);
-        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.allows(&kind.platforms)))
+        let Some(host) = self.pool.hosts().get(node) else {
+            return true;
+        };
+        let allows = |guard: &Guard| host.kinds().all(|kind| guard.allows(&kind.platforms));
+        host.runs_image(self.request.image) && guard.is_none_or(allows)
     }
 
     /// Hosts of a ranking that cover the request and that it may run on, tightest first.

@@ -765,6 +765,7 @@ fn request(ask: &JudgedRequest) -> Request {
         accepted_at: None,
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
+        image: None,
         within: ask.one_rack.map(|required| DomainRequest {
             level: levels().remove(0),
             required,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agent_core::{Core, GpuObservation, GpuScan, Now, Settings, StoredGpus};
 use sluice_common::epoch::SealedEpoch;
 use sluice_common::id::{AttemptId, BootId, NodeName};
+use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{self, Capability, Inventory, Mechanism};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, HostPhase, LaunchRecord, Process, ProcessEnd, SpawnSpec,
@@ -146,6 +147,8 @@ pub(crate) struct SimHost {
     pub(crate) driver_tells_processes: bool,
     /// Whether the driver hides leftovers of steps; a world with such a driver must be found out.
     pub(crate) driver_lies: bool,
+    /// Whether it has a container runtime.
+    pub(crate) runs_images: bool,
     pids: u32,
     boots: u64,
     booted_at: u64,
@@ -180,6 +183,7 @@ impl SimHost {
             freezes: number != 2,
             driver_tells_processes: number != 3,
             driver_lies: false,
+            runs_images: number.is_multiple_of(2),
             pids: 100,
             boots: 1,
             booted_at,
@@ -204,6 +208,10 @@ impl SimHost {
             memory_bytes: HOST_MEMORY,
             capabilities: [(Capability::Freeze, freezer)].into(),
             gpus: (0..).zip(&self.gpus).map(gpu).collect(),
+            container_runtimes: match self.runs_images {
+                true => [(ContainerRuntime::Podman, "4.3.1".to_owned())].into(),
+                false => Default::default(),
+            },
             ..Inventory::default()
         }
     }

@@ -7,7 +7,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use sluice_common::id::{LevelName, PlatformName, PoolName};
+use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName};
+use sluice_common::image::{ContainerRuntime, ImageForm};
 use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::messages::slices::{available, counted, requested};
@@ -202,9 +203,31 @@ fn way_out(there: &[PlatformName]) -> String {
     }
 }
 
+/// Says that a host lacks a container runtime, and what to install.
+fn no_runtime(
+    f: &mut fmt::Formatter<'_>,
+    node: &NodeName,
+    form: ImageForm,
+    others: u64,
+) -> fmt::Result {
+    let (noun, names) = (form.noun(), ContainerRuntime::names_for(form));
+    write!(
+        f,
+        "`{node}` is large enough but has no container runtime that runs {noun}: install {names} there"
+    )?;
+    match others {
+        0 => Ok(()),
+        1 => f.write_str("; one more host does not admit it either"),
+        others => write!(f, "; {others} more hosts do not admit it either"),
+    }
+}
+
 impl fmt::Display for ForbiddingHosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, field) = (&self.node, &self.field);
+        if let Some(form) = self.no_runtime_for {
+            return no_runtime(f, node, form, self.others);
+        }
         write!(
             f,
             "`{node}` is large enough but does not admit it, because "

@@ -7,8 +7,8 @@ use sluice_common::id::{NodeName, PlatformName, PoolName};
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 
-use crate::model::guard::Denial;
-use crate::model::host::{GpuKind, HardwareFilter, HostIndex};
+use crate::model::guard::{Denial, Guard};
+use crate::model::host::{GpuKind, HardwareFilter, Host, HostIndex};
 use crate::model::pool::Pool;
 use crate::model::pool::hardware_index::HardwareIndex;
 use crate::model::pool::host_set::Domain;
@@ -194,15 +194,22 @@ impl Pool {
         request: &'a Request,
     ) -> BTreeMap<&'a NodeName, Denial<'a>> {
         let mut nodes = BTreeMap::new();
-        let Some(guard) = request.guards.get(name) else {
+        let guard = request.guards.get(name);
+        if guard.is_none() && request.image.is_none() {
             return nodes;
+        }
+        let denial = |host: &'a Host| {
+            let form = request.image.filter(|form| !host.runs_image(Some(*form)));
+            let by_guard =
+                |guard: &'a Guard| host.kinds().find_map(|kind| guard.denial(&kind.platforms));
+            form.map(Denial::NoRuntime)
+                .or_else(|| guard.and_then(by_guard))
         };
         for filter in self.filters_of(request) {
             let large = self.host_index(filter).by_capacity.covering(request.each);
-            nodes.extend(large.filter_map(|(node, _)| {
-                let mut kinds = self.hosts().get(node)?.kinds();
-                Some((node, kinds.find_map(|kind| guard.denial(&kind.platforms))?))
-            }));
+            nodes.extend(
+                large.filter_map(|(node, _)| Some((node, denial(self.hosts().get(node)?)?))),
+            );
         }
         nodes
     }

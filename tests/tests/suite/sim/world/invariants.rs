@@ -33,6 +33,7 @@ impl World {
         self.gpus_have_one_user();
         self.what_is_called_frozen_stands_still();
         self.steps_run_once();
+        self.images_run_where_a_runtime_is();
     }
 
     fn no_step_stays_on_its_way(&mut self) {
@@ -84,6 +85,19 @@ impl World {
                 attempts.len() <= most,
                 "{attempts:?} on {most} hosts ({self})"
             );
+        }
+    }
+
+    fn images_run_where_a_runtime_is(&self) {
+        let core = self.core.as_ref();
+        let steps = core.map(|core| core.state().steps());
+        for host in self.hosts.iter().filter(|host| !host.runs_images) {
+            for attempt in host.procs.keys() {
+                let step = steps.and_then(|steps| steps.get(&attempt.step));
+                let image = step.and_then(|step| step.spec.image.as_ref());
+                let name = &host.name;
+                assert_eq!(image, None, "{attempt} is on {name} ({self})");
+            }
         }
     }
 
