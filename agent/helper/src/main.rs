@@ -7,17 +7,20 @@
 //! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`mod@checkpoint`]) | the step's user |
 //! | `copy-files` | copies files to and from a caller ([`copy`]) | the step's user |
 //! | `copy-output` | copies a program's output to files of its user ([`streams::output`]) | the step's user |
+//! | `exec-container` | runs a program in the container of a running step ([`container`]) | the step's user |
 //! | `feed-input` | passes on a step's standard input ([`streams`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
 //! | `relay-terminal` | works a program's terminal ([`streams::terminal`]) | the step's user |
 //! | `remove-left` | removes files and other objects that an attempt has left on the host ([`leftovers`]) | the attempt's user id |
+//! | `run-container` | runs a step's program in a container ([`container`]) | the step's user |
 //! | `show-config` | prints the effective config | an unused id |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod carve;
 mod checkpoint;
 mod config;
+mod container;
 mod copy;
 mod leftovers;
 mod streams;
@@ -30,8 +33,8 @@ use std::process::ExitCode;
 
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
-    CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, FEED_INPUT, FIND_USERS, READ_CONFIG,
-    RELAY_TERMINAL, REMOVE_LEFTOVERS, SHOW_CONFIG, WRITE_OUTPUT,
+    CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, ENTER_CONTAINER, FEED_INPUT, FIND_USERS,
+    READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -48,11 +51,13 @@ Modes:
                   probe|suspend|resume|undo PID...
   copy-files      copy files to and from a caller, for the supervisor alone
   copy-output     copy a program's output to files, for the supervisor alone
+  exec-container  run a program in the container of a running step, for the supervisor alone
   feed-input      pass on the input of a step, for the supervisor alone
   find-users      look up who steps run as, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
   relay-terminal  work the terminal of a program, for the supervisor alone
   remove-left     remove what an attempt has left on the host, for the supervisor alone
+  run-container   run a step's program in a container, for the supervisor alone
   show-config     print the supervisor's config, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
 
@@ -68,6 +73,8 @@ fn main() -> ExitCode {
     let mode = args.next().unwrap_or_default();
     match mode.to_str() {
         Some(CARVE) => told(carve::run(args)),
+        Some(ENTER_CONTAINER) => container::enter(args),
+        Some(RUN_CONTAINER) => container::run(args),
         Some(CHECKPOINT) => told(checkpoint::command::run(args)),
         Some(COPY_FILES) => answered(copy::run()),
         Some(COPY_OUTPUT) => answered(streams::output::run(args)),

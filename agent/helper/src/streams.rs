@@ -31,6 +31,8 @@ use nix::unistd::Pid;
 
 use caller::CallerInput;
 
+pub(crate) use output::adopt;
+
 /// Signals that end a step, which is not the end of its input: the program decides what it still reads.
 const IGNORED: [Signal; 4] = [
     Signal::SIGTERM,
@@ -115,7 +117,7 @@ fn ended(program: Pid) -> nix::Result<Option<WaitStatus>> {
 }
 
 /// Ends this process with the program's code, or by the signal that killed the program.
-fn end_like(status: WaitStatus) -> ! {
+pub(crate) fn end_like(status: WaitStatus) -> ! {
     match status {
         WaitStatus::Exited(_, code) => exit(code),
         WaitStatus::Signaled(_, signal, _) => {

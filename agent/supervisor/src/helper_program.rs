@@ -25,7 +25,8 @@ use sluice_common::supervisor_config::MAX_ANSWER_BYTES;
 
 use crate::{oom, sys};
 
-const NAME: &str = "sluice-helper";
+/// Name of the program's file.
+pub const NAME: &str = "sluice-helper";
 
 /// The unprivileged user that answers questions of root. No program assigns this id and no range of attempts
 /// may include it (`sluice_common::uid_range`), so no step can run as the same user and forge an answer.

@@ -228,7 +228,7 @@ impl OutputCopier {
 
 /// Takes over a descriptor that an argument names.
 #[expect(unsafe_code, reason = "a number becomes an owned descriptor")]
-fn adopt(fd: RawFd) -> io::Result<File> {
+pub(crate) fn adopt(fd: RawFd) -> io::Result<File> {
     if fd <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }

@@ -8,10 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use sluice_cgroups::group_entry::GroupEntry;
+use sluice_common::helper::{START_FAILED, START_REPORT_VARIABLE};
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
@@ -31,6 +33,8 @@ pub(super) struct StepProgram {
     pub(super) envp: Vec<CString>,
     /// The step's own PATH.
     pub(super) path: Option<String>,
+    /// Whether it is the helper that starts a container, and goes on with the start report.
+    pub(super) reports: bool,
 }
 
 /// State of the child at the fork.
@@ -66,7 +70,7 @@ pub(super) const HOST_FAILED: u8 = b'h';
 /// First byte of a report: the prolog failed.
 pub(super) const PROLOG_FAILED: u8 = b'p';
 /// First byte of a report: the step's specification cannot be met.
-pub(super) const STEP_FAILED: u8 = b's';
+pub(super) const STEP_FAILED: u8 = START_FAILED;
 
 impl StepChild<'_> {
     /// Becomes the program, or reports why not. Returns only to exit.
@@ -140,7 +144,7 @@ impl StepChild<'_> {
     fn start_program(&self) -> Result<(), String> {
         self.setup.start(&ProgramStart {
             envp: &self.program.envp,
-            execute: &|| self.program.start(),
+            execute: &|| self.program.start_with(self.report),
             report: &|why| report_failure(self.report, STEP_FAILED, why),
         })
     }
@@ -163,9 +167,31 @@ impl StepChild<'_> {
 }
 
 impl StepProgram {
+    /// Executes the program, and leaves it the report if it goes on with it. Returns only on failure.
+    pub(super) fn start_with(&self, report: &PipeWriter) -> Result<(), String> {
+        if !self.reports {
+            return self.start();
+        }
+        let failed = |why: &str| format!("the host could not pass on the start report: {why}");
+        fcntl(report, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|e| failed(e.desc()))?;
+        let number = report.as_raw_fd();
+        let line = CString::new(format!("{START_REPORT_VARIABLE}={number}"));
+        let line = line.map_err(|e| failed(&e.to_string()))?;
+        let envp = self.envp.iter().cloned().chain([line]).collect();
+        let program = Self {
+            argv: self.argv.clone(),
+            envp,
+            path: self.path.clone(),
+            reports: true,
+        };
+        program.start()
+    }
+
     /// Executes the program in this process. Returns only on failure.
     pub(super) fn start(&self) -> Result<(), String> {
-        let Self { argv, envp, path } = self;
+        let Self {
+            argv, envp, path, ..
+        } = self;
         let name = argv[0].to_string_lossy();
         let found = lookup::find(&name, path.as_deref()).map_err(|e| e.to_string())?;
         let Err(e) = execve(found.as_c_str(), argv, envp);

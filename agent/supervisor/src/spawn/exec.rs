@@ -24,9 +24,9 @@ use nix::sys::resource::rlim_t;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_cgroups::group_entry::GroupEntry;
-use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
+use sluice_common::attempt_dir::{CONTAINER_FILE, EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::{ExecId, ExecProgram};
-use sluice_common::helper::COPY_FILES;
+use sluice_common::helper::{COPY_FILES, ENTER_CONTAINER};
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
@@ -39,6 +39,9 @@ use super::{
 use crate::helper_program::HelperProgram;
 use crate::identity::{Identity, StepOwner};
 use crate::process;
+
+/// Beginning of the line for the report of the step's own start, which is over.
+const REPORT_LINE: &[u8] = b"SLUICE_START_REPORT=";
 
 /// A program to run, and the step that it runs beside.
 #[derive(Debug)]
@@ -65,8 +68,17 @@ impl Spawner {
     ) -> Result<(u32, StartReport), SpawnError> {
         let dir = self.attempt_dir(&wanted.exec.attempt);
         let identity = self.identity(wanted.step_owner, wanted.own, &dir)?;
+        let has_container = dir.join(CONTAINER_FILE).exists();
         let (argv, terminal) = match wanted.program {
-            ExecProgram::Command { command, terminal } => (arguments(command)?, terminal.as_ref()),
+            ExecProgram::Command { command, terminal } => {
+                // Invalid commands are rejected before anything starts.
+                arguments(command)?;
+                let mut command = self.contained(has_container, ENTER_CONTAINER, &dir, command);
+                if has_container {
+                    command.insert(3, wanted.main.pid.to_string());
+                }
+                (arguments(&command)?, terminal.as_ref())
+            }
             ExecProgram::CopyFiles => (copier_arguments()?, None),
         };
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
@@ -101,6 +113,7 @@ impl Spawner {
             identity: &identity,
             rules: &self.identities.rules,
             argv,
+            has_container,
             copies_files: *wanted.program == ExecProgram::CopyFiles,
         };
         let forked = fork_by(group_entry.clone_target(), |inside| child.run(inside));
@@ -168,7 +181,8 @@ struct ExecChild<'a> {
     identity: &'a Identity,
     rules: &'a StepRules,
     argv: Vec<CString>,
-    /// Whether the program is the helper.
+    has_container: bool,
+    /// Whether the program is the helper that copies files.
     copies_files: bool,
 }
 
@@ -210,12 +224,18 @@ impl ExecChild<'_> {
             envp.push(term);
         }
         let argv = self.argv.clone();
-        let program = StepProgram { argv, envp, path };
+        envp.retain(|line| !line.to_bytes().starts_with(REPORT_LINE));
+        let program = StepProgram {
+            argv,
+            envp,
+            path,
+            reports: self.has_container,
+        };
         self.setup.start(&ProgramStart {
             envp: &program.envp,
             execute: &|| match self.copies_files {
                 true => self.become_helper(&program),
-                false => program.start(),
+                false => program.start_with(self.report),
             },
             report: &|why| child::report_failure(self.report, STEP_FAILED, why),
         })

@@ -67,6 +67,7 @@ pub(super) fn hooks<'a>(
 ) -> Result<Vec<StepHook<'a>>, SpawnError> {
     let hooks = runs.iter().map(|run| {
         let program = StepProgram {
+            reports: false,
             argv: arguments(&run.command)?,
             envp: envp.to_vec(),
             path: path.cloned(),

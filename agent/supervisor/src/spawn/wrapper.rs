@@ -12,13 +12,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use sluice_common::attempt_dir::ENV_FILE;
+use sluice_common::attempt_dir::{CONTAINER_FILE, ENV_FILE};
 use sluice_common::environment::Environment;
+use sluice_common::helper::RUN_CONTAINER;
 use sluice_common::supervision::SpawnSpec;
 
 use super::child::StepProgram;
 use super::environment::{env_lines, environment, full};
 use super::{SpawnError, Spawner, arguments, host, lookup};
+use crate::helper_program;
 use crate::identity::Identity;
 
 /// First argument of this program if it runs behind a wrapper.
@@ -41,15 +43,17 @@ impl Spawner {
             .command
             .split_at_checked(split)
             .unwrap_or((&[], &spec.command));
-        if wrapper.is_empty() {
-            return Ok(StepProgram {
-                argv: arguments(&spec.command)?,
-                envp: environment(&spec.env, identity, dir)?,
-                path: spec.env.get("PATH").cloned(),
-            });
-        }
         // Invalid commands are rejected before anything starts.
         arguments(command)?;
+        let command = self.contained(spec.container.is_some(), RUN_CONTAINER, dir, command);
+        if wrapper.is_empty() {
+            return Ok(StepProgram {
+                argv: arguments(&command)?,
+                envp: environment(&spec.env, identity, dir)?,
+                path: spec.env.get("PATH").cloned(),
+                reports: spec.container.is_some(),
+            });
+        }
         let file = dir.join(ENV_FILE);
         let own = full(&spec.env, identity, dir);
         env_lines(&own)?;
@@ -57,12 +61,48 @@ impl Spawner {
         if !spec.env_file {
             argv.extend([shown(&self.own_program), MODE.to_owned(), shown(&file)]);
         }
-        argv.extend_from_slice(command);
+        argv.extend(command);
         Ok(StepProgram {
             argv: arguments(&argv)?,
             envp: environment(&spec.hook_env, identity, dir)?,
             path: spec.hook_env.get("PATH").cloned(),
+            reports: false,
         })
+    }
+
+    /// The command behind the helper that starts or enters the attempt's container, if there is one.
+    pub(super) fn contained(
+        &self,
+        has_container: bool,
+        mode: &str,
+        dir: &Path,
+        command: &[String],
+    ) -> Vec<String> {
+        if !has_container {
+            return command.to_vec();
+        }
+        let helper = self.own_program.with_file_name(helper_program::NAME);
+        let mut argv = Vec::from([shown(&helper), mode.to_owned(), shown(dir)]);
+        argv.extend_from_slice(command);
+        argv
+    }
+
+    /// Writes the description of the attempt's container, which its user may read.
+    pub(super) fn write_container(
+        &self,
+        spec: &SpawnSpec,
+        identity: &Identity,
+        dir: &Path,
+    ) -> Result<(), SpawnError> {
+        let Some(container) = &spec.container else {
+            return Ok(());
+        };
+        let text = serde_json::to_string(container).expect("a container has string keys only");
+        let path = dir.join(CONTAINER_FILE);
+        host(
+            || format!("write {}", path.display()),
+            write(&path, &text, identity),
+        )
     }
 
     /// Writes the file of variables, if a wrapper needs one.
@@ -149,7 +189,12 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> (String, u8) {
     if argv.is_empty() {
         return (format!("{MODE}: no program is named"), NOT_RUN);
     }
-    let program = StepProgram { argv, envp, path };
+    let program = StepProgram {
+        argv,
+        envp,
+        path,
+        reports: false,
+    };
     match program.start() {
         Err(why) if why.contains("not found") => (why, NOT_FOUND),
         Err(why) => (why, NOT_RUN),
