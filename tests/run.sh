@@ -30,6 +30,8 @@ need iproute2 command -v ip                                # network namespaces
 need procps command -v ps
 need tmux command -v tmux                                  # terminals of steps, by keys and screens
 need vim-tiny sh -c 'command -v vim || command -v vim.tiny'
+need bubblewrap command -v bwrap                           # steps in containers, over a root file system
+need busybox-static test -x /bin/busybox                   # of this
 need util-linux command -v prlimit
 need e2fsprogs command -v mkfs.ext4                        # a disk with quotas, where the kernel has them
 need systemd command -v systemd-analyze                    # judges the units

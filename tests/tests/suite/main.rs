@@ -12,6 +12,7 @@ mod carving;
 mod check_config;
 mod cli;
 mod clones;
+mod containers;
 mod copy;
 mod crash;
 mod default_amounts;

@@ -125,6 +125,11 @@ fn the_pages_on_joining_and_operations_show_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_containers_shows_what_is_printed() {
+    assert!(run("docs/containers.md") >= 11);
+}
+
+#[test]
 fn the_page_on_resources_shows_what_is_printed() {
     assert!(run("docs/resources.md") >= 4);
 }

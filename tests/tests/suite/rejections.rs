@@ -89,6 +89,7 @@ fn steps_that_rules_turn_down_are_told_the_code_the_numbers_and_the_way_out() {
         ReasonCode::PrivilegedNotAllowed,
         ReasonCode::HostNetworkNotAllowed,
         ReasonCode::MountNotAllowed,
+        ReasonCode::ImageNotAllowed,
         ReasonCode::MergeTooLarge,
         ReasonCode::ValidationFailed,
     ];
