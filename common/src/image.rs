@@ -29,7 +29,7 @@ pub struct Image(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum ImageForm {
+pub enum ImageKind {
     /// A reference to a registry, such as `docker.io/library/python:3.12`.
     Registry,
     /// An image file of Apptainer, which ends in `.sif`.
@@ -83,11 +83,11 @@ impl Image {
     }
 
     /// The form of the image, by its text alone.
-    pub fn form(&self) -> ImageForm {
+    pub fn form(&self) -> ImageKind {
         match self.0.strip_prefix('/') {
-            None => ImageForm::Registry,
-            Some(path) if path.ends_with(SIF_ENDING) => ImageForm::Sif,
-            Some(_) => ImageForm::Directory,
+            None => ImageKind::Registry,
+            Some(path) if path.ends_with(SIF_ENDING) => ImageKind::Sif,
+            Some(_) => ImageKind::Directory,
         }
     }
 }
@@ -151,16 +151,16 @@ impl From<Image> for String {
     }
 }
 
-impl ImageForm {
+impl ImageKind {
     /// All forms, in the order of the documentation.
-    pub const ALL: [ImageForm; 3] = [ImageForm::Registry, ImageForm::Sif, ImageForm::Directory];
+    pub const ALL: [ImageKind; 3] = [ImageKind::Registry, ImageKind::Sif, ImageKind::Directory];
 
     /// The form as a noun for messages.
     pub const fn noun(self) -> &'static str {
         match self {
-            ImageForm::Registry => "an image of a registry",
-            ImageForm::Sif => "a `.sif` image",
-            ImageForm::Directory => "a directory with a root file system",
+            ImageKind::Registry => "an image of a registry",
+            ImageKind::Sif => "a `.sif` image",
+            ImageKind::Directory => "a directory with a root file system",
         }
     }
 }
@@ -170,11 +170,11 @@ impl ImageForm {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerRuntime {
-    /// Apptainer.
+    /// Apptainer, which needs neither root nor a daemon.
     Apptainer,
-    /// bubblewrap.
+    /// bubblewrap, which needs nothing but the kernel.
     Bubblewrap,
-    /// Podman.
+    /// Podman, which starts a monitor beside each container.
     Podman,
     /// Singularity, whose command line is Apptainer's.
     Singularity,
@@ -216,23 +216,23 @@ impl ContainerRuntime {
     /// The runtimes that run images of a form, best first: those whose containers are plain children of the step before
     /// those that need a process of their own, and those that need one user id before those that need many. Podman runs a
     /// directory only for its owner, so it runs none here.
-    pub const fn for_form(form: ImageForm) -> &'static [ContainerRuntime] {
+    pub const fn for_form(form: ImageKind) -> &'static [ContainerRuntime] {
         use ContainerRuntime::{Apptainer, Bubblewrap, Podman, Singularity};
         match form {
-            ImageForm::Registry => &[Apptainer, Singularity, Podman],
-            ImageForm::Sif => &[Apptainer, Singularity],
-            ImageForm::Directory => &[Bubblewrap, Apptainer, Singularity],
+            ImageKind::Registry => &[Apptainer, Singularity, Podman],
+            ImageKind::Sif => &[Apptainer, Singularity],
+            ImageKind::Directory => &[Bubblewrap, Apptainer, Singularity],
         }
     }
 
     /// The runtime of a host for images of a form; `None` if the host has none.
-    pub fn choose(form: ImageForm, runtimes: &ContainerRuntimes) -> Option<Self> {
+    pub fn choose(form: ImageKind, runtimes: &ContainerRuntimes) -> Option<Self> {
         let mut known = Self::for_form(form).iter().copied();
         known.find(|runtime| runtimes.contains_key(runtime))
     }
 
     /// Names of the runtimes for a form, for messages: `apptainer, singularity or podman`.
-    pub fn names_for(form: ImageForm) -> String {
+    pub fn names_for(form: ImageKind) -> String {
         let mut names = String::new();
         let known = Self::for_form(form);
         for (at, runtime) in known.iter().enumerate() {
@@ -261,16 +261,16 @@ mod tests {
     #[test]
     fn each_form_is_told_by_its_text() {
         for (text, form) in [
-            ("docker.io/library/python:3.12", ImageForm::Registry),
+            ("docker.io/library/python:3.12", ImageKind::Registry),
             (
                 "docker://nvcr.io/nvidia/pytorch:24.01-py3",
-                ImageForm::Registry,
+                ImageKind::Registry,
             ),
-            ("localhost/own", ImageForm::Registry),
-            ("host:5000/a/b@sha256:0123abc", ImageForm::Registry),
-            ("/images/train.sif", ImageForm::Sif),
-            ("/images/debian", ImageForm::Directory),
-            ("/images/with a space: and more/", ImageForm::Directory),
+            ("localhost/own", ImageKind::Registry),
+            ("host:5000/a/b@sha256:0123abc", ImageKind::Registry),
+            ("/images/train.sif", ImageKind::Sif),
+            ("/images/debian", ImageKind::Directory),
+            ("/images/with a space: and more/", ImageKind::Directory),
         ] {
             let image = Image::new(text).unwrap();
             assert_eq!(image.form(), form, "{text}");
@@ -316,17 +316,17 @@ mod tests {
         use ContainerRuntime::{Apptainer, Bubblewrap, Podman};
         let both = host(&[Podman, Bubblewrap]);
         let choose = ContainerRuntime::choose;
-        assert_eq!(choose(ImageForm::Directory, &both), Some(Bubblewrap));
-        assert_eq!(choose(ImageForm::Registry, &both), Some(Podman));
-        assert_eq!(choose(ImageForm::Sif, &both), None);
-        assert_eq!(choose(ImageForm::Directory, &host(&[Podman])), None);
+        assert_eq!(choose(ImageKind::Directory, &both), Some(Bubblewrap));
+        assert_eq!(choose(ImageKind::Registry, &both), Some(Podman));
+        assert_eq!(choose(ImageKind::Sif, &both), None);
+        assert_eq!(choose(ImageKind::Directory, &host(&[Podman])), None);
         let all = host(&ContainerRuntime::ALL);
-        assert_eq!(choose(ImageForm::Registry, &all), Some(Apptainer));
-        for form in ImageForm::ALL {
+        assert_eq!(choose(ImageKind::Registry, &all), Some(Apptainer));
+        for form in ImageKind::ALL {
             assert_eq!(choose(form, &host(&[])), None);
         }
         assert_eq!(
-            ContainerRuntime::names_for(ImageForm::Registry),
+            ContainerRuntime::names_for(ImageKind::Registry),
             "apptainer, singularity or podman"
         );
     }

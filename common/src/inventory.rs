@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STORAGE_MB, megabytes_down};
 use crate::device::DeviceNode;
-use crate::image::{ContainerRuntime, ContainerRuntimes, ImageForm};
+use crate::image::{ContainerRuntime, ContainerRuntimes, ImageKind};
 use crate::mig::{GpuClass, MigProfile};
 use crate::nearest::nearest;
 
@@ -326,8 +326,8 @@ impl Inventory {
     }
 
     /// Forms of images that the host's container runtimes can run.
-    pub fn image_forms(&self) -> BTreeSet<ImageForm> {
-        let forms = ImageForm::ALL.into_iter();
+    pub fn image_forms(&self) -> BTreeSet<ImageKind> {
+        let forms = ImageKind::ALL.into_iter();
         let runs = |form| ContainerRuntime::choose(form, &self.container_runtimes).is_some();
         forms.filter(|form| runs(*form)).collect()
     }

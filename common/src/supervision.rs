@@ -38,8 +38,7 @@ pub const SUPERVISION_VERSION: u32 = 6;
 /// a host.
 pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
-/// Prefix of the abstract address of a client that only probes the supervisor. Probes receive a hello without attempts
-/// and do not replace the agent's connection.
+/// Prefix of the abstract address of a client that only probes, and does not replace the agent's connection.
 pub const PROBE_NAME: &str = "sluice-probe";
 
 /// Time on the host's `CLOCK_BOOTTIME` in milliseconds, which includes sleep and never jumps.
@@ -75,8 +74,7 @@ pub enum ToSupervisor {
     },
     /// Send [`FromSupervisor::Hello`] again.
     List,
-    /// Freeze all processes of an attempt. Answered by its view, even if it is frozen already or cannot be frozen. The
-    /// lease continues, and a frozen attempt can be killed.
+    /// Freeze all processes of an attempt, which can still be killed. Answered by its view, even if it cannot be frozen.
     Freeze {
         /// Attempt to freeze.
         attempt: AttemptId,
@@ -223,8 +221,7 @@ pub struct SpawnSpec {
     pub processors: CpuAllocation,
     /// Template hooks and limits, bounded by the supervisor's config.
     pub hooks: HooksAndLimits,
-    /// Environment of the template's wrapper and hooks, without the step's own variables. Their programs are searched
-    /// in its `PATH`.
+    /// Environment of the template's wrapper and hooks, without the step's own variables; its `PATH` finds their programs.
     pub hook_env: Environment,
     /// Number of leading arguments that belong to a wrapper; 0 if none.
     pub wrapper: u32,
@@ -233,7 +230,7 @@ pub struct SpawnSpec {
     pub env_file: bool,
     /// Standard input, files of output, and terminal. Of the letters in paths only that of the user is left.
     pub streams: StepStreams,
-    /// Container in which the program runs, behind the wrapper; `None` for the host itself.
+    /// Container of the program, behind the wrapper.
     pub container: Option<Container>,
 }
 

@@ -7,7 +7,7 @@ use alloc::string::ToString;
 
 use sluice_common::container::Container;
 use sluice_common::environment::Environment;
-use sluice_common::image::ImageForm;
+use sluice_common::image::ImageKind;
 use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
@@ -22,7 +22,7 @@ use crate::input::Settings;
 /// An image that brings variables of its own has its own `PATH`, unless the templates or the step set it.
 pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
     let mut env = built(assignment, settings, assignment.env.clone());
-    let brings_path = |container: &Container| container.image.form() != ImageForm::Directory;
+    let brings_path = |container: &Container| container.image.form() != ImageKind::Directory;
     let is_set = assignment.env.contains_key("PATH") || assignment.launch.env.contains_key("PATH");
     if assignment.container.as_ref().is_some_and(brings_path) && !is_set {
         env.remove("PATH");

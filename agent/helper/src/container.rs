@@ -70,7 +70,7 @@ impl StartReport {
 }
 
 /// A program to run in a container, with all that the host adds to the step's own description.
-struct ContainedProgram {
+struct ContainerProgram {
     container: Container,
     runtime: ContainerRuntime,
     /// Path of the runtime's program.
@@ -90,14 +90,14 @@ struct ContainedProgram {
 /// Runs a program: the arguments are the attempt's directory, and the program with its arguments.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut report = StartReport::inherited();
-    let started = ContainedProgram::prepare(args).and_then(|program| program.start(&mut report));
+    let started = ContainerProgram::prepare(args).and_then(|program| program.start(&mut report));
     match started {
         Ok(code) => code,
         Err(why) => report.failed(&why),
     }
 }
 
-impl ContainedProgram {
+impl ContainerProgram {
     fn prepare(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
         let dir = args
             .next()
@@ -190,7 +190,7 @@ fn environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What the program sees of the host: the shared directory for temporary files, the attempt's directory with the files
+/// Paths of the host that the program sees: the shared directory for temporary files, the attempt's directory with the files
 /// that Sluice's variables name, the working directory, and the mounts of the step and its templates.
 fn mounts(
     dir: &Path,

@@ -136,7 +136,7 @@ fn version(said: &str) -> Option<String> {
     Some(word.to_owned())
 }
 
-/// What a program prints, if it succeeds in time.
+/// Output of a program, if it succeeds in time.
 async fn answer(program: &Path, args: &[&str]) -> Result<String, String> {
     let child = Command::new(program)
         .args(args)

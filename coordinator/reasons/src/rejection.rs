@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName, Subject, ValidationName};
-use sluice_common::image::ImageForm;
+use sluice_common::image::ImageKind;
 use sluice_common::mig::{GpuClass, MigProfile};
 use sluice_common::pool_rules::Setting;
 use sluice_common::reason::ReasonCode;
@@ -150,7 +150,7 @@ pub struct ForbiddingHosts {
     pub by_pool: Option<PoolName>,
     /// Form of the step's image, if the host has no container runtime for it; then nothing is forbidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_runtime_for: Option<ImageForm>,
+    pub no_runtime_for: Option<ImageKind>,
     /// Number of other hosts.
     pub others: u64,
 }

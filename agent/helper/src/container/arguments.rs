@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use sluice_common::image::{ContainerRuntime, ImageForm};
+use sluice_common::image::{ContainerRuntime, ImageKind};
 
-use super::ContainedProgram;
+use super::ContainerProgram;
 
 /// `PATH` of a runtime, which runs helpers of its own.
 const RUNTIME_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -25,7 +25,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Arguments and environment of a runtime.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Invocation {
+pub(super) struct RuntimeCommand {
     pub(super) args: Vec<OsString>,
     pub(super) env: BTreeMap<String, String>,
 }
@@ -36,7 +36,7 @@ pub(super) fn is_only_inside(name: &str) -> bool {
 }
 
 /// The command line of Podman or Apptainer.
-pub(super) fn of(program: &ContainedProgram) -> Result<Invocation, String> {
+pub(super) fn of(program: &ContainerProgram) -> Result<RuntimeCommand, String> {
     let invocation = match program.runtime {
         ContainerRuntime::Podman => podman(program),
         ContainerRuntime::Apptainer => apptainer(program, "APPTAINERENV_"),
@@ -46,18 +46,18 @@ pub(super) fn of(program: &ContainedProgram) -> Result<Invocation, String> {
     Ok(invocation)
 }
 
-fn gpus(program: &ContainedProgram) -> impl Iterator<Item = &str> {
+fn gpus(program: &ContainerProgram) -> impl Iterator<Item = &str> {
     let all = program.env.get(GPUS).map_or("", String::as_str);
     all.split(',').filter(|uuid| !uuid.is_empty())
 }
 
-fn workdir(program: &ContainedProgram) -> String {
+fn workdir(program: &ContainerProgram) -> String {
     program.workdir.to_string_lossy().into_owned()
 }
 
 /// `--cgroups=disabled`: the container stays in the step's groups. This needs a namespace of processes, in which a program
 /// that is process 1 would ignore SIGTERM without a handler; so that is `--init`.
-fn podman(program: &ContainedProgram) -> Invocation {
+fn podman(program: &ContainerProgram) -> RuntimeCommand {
     let mut args: Vec<String> = ["run", "--rm", "--interactive", "--name"]
         .map(Into::into)
         .into();
@@ -94,14 +94,14 @@ fn podman(program: &ContainedProgram) -> Invocation {
         }
     }
     args.push(program.container.image.as_str().to_owned());
-    Invocation {
+    RuntimeCommand {
         args: with_command(args, program),
         env: outside(env).collect(),
     }
 }
 
 /// Apptainer passes its own environment on, except for variables that only its `prefix` brings into the container.
-fn apptainer(program: &ContainedProgram, prefix: &str) -> Invocation {
+fn apptainer(program: &ContainerProgram, prefix: &str) -> RuntimeCommand {
     let mut args: Vec<String> = ["exec", "--no-home", "--pwd"].map(Into::into).into();
     args.push(workdir(program));
     for mount in program.mounts.values() {
@@ -114,13 +114,13 @@ fn apptainer(program: &ContainedProgram, prefix: &str) -> Invocation {
     }
     let image = program.container.image.as_str();
     args.push(match program.container.image.form() {
-        ImageForm::Registry => format!("docker://{image}"),
-        ImageForm::Sif | ImageForm::Directory => image.to_owned(),
+        ImageKind::Registry => format!("docker://{image}"),
+        ImageKind::Sif | ImageKind::Directory => image.to_owned(),
     });
     let env = &program.env;
     let inside = env.iter().filter(|(name, _)| is_only_inside(name));
     let inside = inside.map(|(name, value)| (format!("{prefix}{name}"), value.clone()));
-    Invocation {
+    RuntimeCommand {
         args: with_command(args, program),
         env: outside(env).chain(inside).collect(),
     }
@@ -133,7 +133,7 @@ fn outside(env: &BTreeMap<String, String>) -> impl Iterator<Item = (String, Stri
         .chain([("PATH".to_owned(), RUNTIME_PATH.to_owned())])
 }
 
-fn with_command(args: Vec<String>, program: &ContainedProgram) -> Vec<OsString> {
+fn with_command(args: Vec<String>, program: &ContainerProgram) -> Vec<OsString> {
     let args = args.into_iter().map(OsString::from);
     args.chain(program.command.iter().cloned()).collect()
 }
@@ -145,7 +145,7 @@ mod tests {
     use sluice_common::container::{BindMount, Container};
     use std::path::Path;
 
-    fn program(image: &str, runtime: ContainerRuntime) -> ContainedProgram {
+    fn program(image: &str, runtime: ContainerRuntime) -> ContainerProgram {
         let container = Container {
             image: image.parse().unwrap(),
             runtime: Some(runtime),
@@ -163,7 +163,7 @@ mod tests {
             ("PATH", "/opt/bin"),
             ("TOKEN", "secret"),
         ];
-        ContainedProgram {
+        ContainerProgram {
             mounts: mounts(Path::new("/a/s.1"), workdir, &container).unwrap(),
             container,
             runtime,
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    fn line(invocation: &Invocation) -> String {
+    fn line(invocation: &RuntimeCommand) -> String {
         let args = invocation.args.iter();
         let args: Vec<_> = args.map(|arg| arg.to_str().unwrap()).collect();
         args.join(" ")
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(invocation.env["TOKEN"], "secret");
         assert_eq!(invocation.env["PATH"], RUNTIME_PATH);
         assert!(!invocation.env.contains_key("LD_LIBRARY_PATH"));
-        let on_terminal = ContainedProgram {
+        let on_terminal = ContainerProgram {
             has_terminal: true,
             ..of_registry
         };

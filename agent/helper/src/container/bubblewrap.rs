@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::arguments::is_only_inside;
-use super::{ContainedProgram, StartReport, root_view};
+use super::{ContainerProgram, StartReport, root_view};
 use crate::streams::end_like;
 
 /// Directories of the host that each container shows as they are. Devices are limited by the step's groups.
@@ -32,14 +32,14 @@ const OF_NETWORK: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 
 /// First line that bubblewrap writes to its status descriptor.
 #[derive(Deserialize)]
-struct BubblewrapStatus {
+struct RuntimeStatus {
     #[serde(rename = "child-pid")]
     child_pid: i32,
 }
 
 /// Starts the program, and ends as it does. Returns only if it does not start.
 pub(super) fn run(
-    program: &ContainedProgram,
+    program: &ContainerProgram,
     report: &mut StartReport,
 ) -> Result<ExitCode, String> {
     let failed = |e: io::Error| format!("the host could not start a container: {e}");
@@ -71,11 +71,11 @@ pub(super) fn run(
 fn read_child(status: &mut impl BufRead) -> Option<Pid> {
     let mut line = String::new();
     status.read_line(&mut line).ok()?;
-    let status: BubblewrapStatus = serde_json::from_str(&line).ok()?;
+    let status: RuntimeStatus = serde_json::from_str(&line).ok()?;
     Some(Pid::from_raw(status.child_pid))
 }
 
-fn not_started(program: &ContainedProgram, ended: nix::Result<WaitStatus>) -> String {
+fn not_started(program: &ContainerProgram, ended: nix::Result<WaitStatus>) -> String {
     let how = match ended {
         Ok(WaitStatus::Exited(_, code)) => format!("it exited with {code}"),
         Ok(WaitStatus::Signaled(_, signal, _)) => format!("it was killed by {signal}"),
@@ -106,7 +106,7 @@ fn wait(runtime: Pid, child: Pid) -> WaitStatus {
     }
 }
 
-fn arguments(program: &ContainedProgram, status: i32) -> Result<Vec<OsString>, String> {
+fn arguments(program: &ContainerProgram, status: i32) -> Result<Vec<OsString>, String> {
     let image = Path::new(program.container.image.as_str());
     let network = OF_NETWORK.map(Path::new);
     let network = network.into_iter().filter(|path| path.exists());

@@ -9,20 +9,20 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{AccessFlags, access};
-use sluice_common::image::{ContainerRuntime, ImageForm};
+use sluice_common::image::{ContainerRuntime, ImageKind};
 
-use super::ContainedProgram;
+use super::ContainerProgram;
 
 /// Names of which a root file system has at least one.
 const TOP_NAMES: [&str; 3] = ["bin", "usr", "etc"];
 
-pub(super) fn check(program: &ContainedProgram) -> Result<(), String> {
+pub(super) fn check(program: &ContainerProgram) -> Result<(), String> {
     let image = &program.container.image;
     let path = Path::new(image.as_str());
     match image.form() {
-        ImageForm::Registry => {}
-        ImageForm::Sif => check_file(path)?,
-        ImageForm::Directory => {
+        ImageKind::Registry => {}
+        ImageKind::Sif => check_file(path)?,
+        ImageKind::Directory => {
             check_root(path)?;
             check_program(program, path)?;
         }
@@ -37,7 +37,7 @@ pub(super) fn check(program: &ContainedProgram) -> Result<(), String> {
 }
 
 /// Podman and Apptainer separate the parts of a mount by letters that they cannot quote.
-fn check_letters(program: &ContainedProgram) -> Result<(), String> {
+fn check_letters(program: &ContainerProgram) -> Result<(), String> {
     let taken = match program.runtime {
         ContainerRuntime::Bubblewrap => return Ok(()),
         ContainerRuntime::Podman => ',',
@@ -108,7 +108,7 @@ fn missing(text: &str, e: &io::Error) -> String {
 }
 
 /// Looks up the program in the image and in mounts. A relative one is left to the runtime.
-fn check_program(program: &ContainedProgram, root: &Path) -> Result<(), String> {
+fn check_program(program: &ContainerProgram, root: &Path) -> Result<(), String> {
     let name = Path::new(&program.command[0]);
     let (text, image) = (shown(name), shown(root));
     if name.is_relative() && name.components().count() > 1 {
@@ -144,7 +144,7 @@ enum ProgramLookup {
 }
 
 /// Looks at a path in the container. What a mount shows counts if it is there, because a link in it may lead into the image.
-fn find(program: &ContainedProgram, root: &Path, path: &Path) -> ProgramLookup {
+fn find(program: &ContainerProgram, root: &Path, path: &Path) -> ProgramLookup {
     let mut mounts = program.mounts.iter().rev();
     let mount = mounts.find_map(|(target, mount)| {
         let rest = path.strip_prefix(target).ok()?;
@@ -226,7 +226,7 @@ mod tests {
             runtime: Some(runtime),
             mounts: vec![],
         };
-        let mut program = ContainedProgram {
+        let mut program = ContainerProgram {
             mounts: mounts(Path::new("/tmp"), Path::new("/tmp"), &container).unwrap(),
             container,
             runtime,

@@ -42,12 +42,12 @@ fn enter(mut args: impl Iterator<Item = OsString>) -> String {
         Err(why) => Err(why),
     };
     let mut command = match entered {
-        Ok(Entrance::Namespaces(env)) => {
+        Ok(ContainerEntry::Namespaces(env)) => {
             let mut command = Command::new(&name);
             command.env_clear().envs(env);
             command
         }
-        Ok(Entrance::Podman(mut podman)) => {
+        Ok(ContainerEntry::Podman(mut podman)) => {
             podman.arg(&name).env_clear().envs(environment());
             podman
         }
@@ -63,15 +63,15 @@ fn enter(mut args: impl Iterator<Item = OsString>) -> String {
     }
 }
 
-/// How the container is entered.
-enum Entrance {
+/// A way into the container.
+enum ContainerEntry {
     /// This process is inside, and this is the environment of the program there.
     Namespaces(BTreeMap<OsString, OsString>),
     /// This command of Podman enters it.
     Podman(Command),
 }
 
-fn podman(dir: &Path) -> Result<Entrance, String> {
+fn podman(dir: &Path) -> Result<ContainerEntry, String> {
     let mut command = Command::new(path_of(ContainerRuntime::Podman)?);
     command.args(["exec", "--interactive"]);
     if io::stdin().is_terminal() {
@@ -79,11 +79,11 @@ fn podman(dir: &Path) -> Result<Entrance, String> {
     }
     let name = dir.file_name().map(|name| name.to_string_lossy());
     command.arg(format!("sluice-{}", name.unwrap_or_default()));
-    Ok(Entrance::Podman(command))
+    Ok(ContainerEntry::Podman(command))
 }
 
 /// Joins the namespaces of the first process of the container.
-fn namespaces(main: u32) -> Result<Entrance, String> {
+fn namespaces(main: u32) -> Result<ContainerEntry, String> {
     let pid = contained(main).ok_or("the container of the step has no process")?;
     let failed =
         |e: &dyn std::fmt::Display| format!("the container of the step could not be entered: {e}");
@@ -97,7 +97,7 @@ fn namespaces(main: u32) -> Result<Entrance, String> {
     }
     join(&mount, libc::CLONE_NEWNS).map_err(|e| failed(&e.desc()))?;
     std::env::set_current_dir(&workdir).map_err(|e| failed(&e))?;
-    Ok(Entrance::Namespaces(variables(&environ)))
+    Ok(ContainerEntry::Namespaces(variables(&environ)))
 }
 
 fn variables(environ: &[u8]) -> BTreeMap<OsString, OsString> {

@@ -12,8 +12,10 @@ use sluice_common::container::{BindMount, Container};
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
+use sluice_common::step::StepSpec;
 use sluice_common::streams::{PathVariable, StepStreams};
 use sluice_common::submitter::Submitter;
+use sluice_common::template::Mount;
 use sluice_common::template::origin::MergedTemplate;
 use sluice_common::template::variable::Variable;
 use sluice_common::warrant::SealedWarrant;
@@ -54,15 +56,7 @@ pub(crate) fn assignment(
         false => value(variable),
     };
     let launch = template.launch(spec, value);
-    let container = spec.image.clone().map(|image| Container {
-        image,
-        runtime: None,
-        mounts: template
-            .mounts_of(spec, value)
-            .iter()
-            .map(BindMount::from)
-            .collect(),
-    });
+    let container = container(spec, || template.mounts_of(spec, value));
     let streams = streams(id, step, part, gang.rank);
     Assignment {
         streams,
@@ -85,6 +79,16 @@ pub(crate) fn assignment(
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }
+}
+
+/// The container of a step with an image. The host chooses the runtime.
+fn container(spec: &StepSpec, mounts: impl Fn() -> Vec<Mount>) -> Option<Container> {
+    let image = spec.image.clone()?;
+    Some(Container {
+        image,
+        runtime: None,
+        mounts: mounts().iter().map(BindMount::from).collect(),
+    })
 }
 
 fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{PlatformName, PoolName, Subject};
-use sluice_common::image::ImageForm;
+use sluice_common::image::ImageKind;
 use sluice_common::mig::GpuClass;
 use sluice_common::time::Span;
 use sluice_common::topology::DomainRequest;
@@ -39,7 +39,7 @@ pub(super) struct RequestGroup<'a> {
     platforms: &'a [PlatformName],
     takes_default: bool,
     within: Option<&'a DomainRequest>,
-    image: Option<ImageForm>,
+    image: Option<ImageKind>,
     excluded_pools: &'a BTreeSet<PoolName>,
     guards: &'a BTreeMap<PoolName, Guard>,
     /// Resources that it asks for.

@@ -8,7 +8,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::PlatformName;
-use sluice_common::image::ImageForm;
+use sluice_common::image::ImageKind;
 
 /// Restrictions of a pool's platforms for a step. A host admits the step if each of its GPUs does, or the host itself
 /// if it has none.
@@ -39,7 +39,7 @@ pub enum Denial<'a> {
         platform: Option<&'a PlatformName>,
     },
     /// The host has no container runtime for images of this form.
-    NoRuntime(ImageForm),
+    NoRuntime(ImageKind),
 }
 
 impl Guard {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
-use sluice_common::image::ImageForm;
+use sluice_common::image::ImageKind;
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 
@@ -206,7 +206,7 @@ pub(crate) struct Host {
     /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
     pub(crate) domain_path: Vec<String>,
     /// Forms of images that the host can run.
-    pub(crate) image_forms: BTreeSet<ImageForm>,
+    pub(crate) image_forms: BTreeSet<ImageKind>,
     /// Fit GPUs that each run holds, by kind. Filled only if the host has several kinds.
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
@@ -230,7 +230,7 @@ pub struct HostInventory {
     /// Values of the levels of the topology, the widest first, up to the first level that the host has no label of.
     pub domain_path: Vec<String>,
     /// Forms of images that the host can run.
-    pub image_forms: BTreeSet<ImageForm>,
+    pub image_forms: BTreeSet<ImageKind>,
     /// Resources that runs hold and that the host no longer has or that are unfit.
     pub lost_by_run: BTreeMap<AttemptId, HostResources>,
 }
@@ -268,7 +268,7 @@ impl Host {
     }
 
     /// Whether the host can run images of a form; `None` is the host itself.
-    pub(crate) fn runs_image(&self, form: Option<ImageForm>) -> bool {
+    pub(crate) fn runs_image(&self, form: Option<ImageKind>) -> bool {
         form.is_none_or(|form| self.image_forms.contains(&form))
     }
 

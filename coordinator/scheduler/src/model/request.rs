@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, UserName};
-use sluice_common::image::{Image, ImageForm};
+use sluice_common::image::{Image, ImageKind};
 use sluice_common::mig::GpuClass;
 use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -65,7 +65,7 @@ pub struct Request {
     /// Level of the topology within which its hosts are near to each other.
     pub within: Option<DomainRequest>,
     /// Form of the image that its hosts must be able to run; `None` if it runs on the host itself.
-    pub image: Option<ImageForm>,
+    pub image: Option<ImageKind>,
 }
 
 /// A run that holds resources.
@@ -126,7 +126,7 @@ pub(crate) struct RequestClass {
     platforms: Vec<PlatformName>,
     takes_default: bool,
     within: Option<DomainRequest>,
-    image: Option<ImageForm>,
+    image: Option<ImageKind>,
     excluded_pools: BTreeSet<PoolName>,
     guards: BTreeMap<PoolName, Guard>,
     priority: i64,

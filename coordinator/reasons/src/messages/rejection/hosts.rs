@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName};
-use sluice_common::image::{ContainerRuntime, ImageForm};
+use sluice_common::image::{ContainerRuntime, ImageKind};
 use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::messages::slices::{available, counted, requested};
@@ -207,7 +207,7 @@ fn way_out(there: &[PlatformName]) -> String {
 fn no_runtime(
     f: &mut fmt::Formatter<'_>,
     node: &NodeName,
-    form: ImageForm,
+    form: ImageKind,
     others: u64,
 ) -> fmt::Result {
     let (noun, names) = (form.noun(), ContainerRuntime::names_for(form));
