@@ -18,7 +18,7 @@ pub struct Container {
     /// Runtime of the host; `None` until the host has chosen, or if it has none for the image.
     pub runtime: Option<ContainerRuntime>,
     /// Directories and files of the host that the program sees besides its own.
-    pub mounts: Vec<BindMount>,
+    pub mounts: Vec<ContainerMount>,
 }
 
 impl Container {
@@ -37,7 +37,7 @@ impl Container {
 
 /// Directory or file of the host that a container shows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct BindMount {
+pub struct ContainerMount {
     /// Absolute path on the host.
     pub source: String,
     /// Absolute path in the container.
@@ -46,7 +46,7 @@ pub struct BindMount {
     pub read_only: bool,
 }
 
-impl BindMount {
+impl ContainerMount {
     /// A path that is the same on the host and in the container, and can be written as far as the user may.
     pub fn same(path: &str) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl BindMount {
     }
 }
 
-impl From<&Mount> for BindMount {
+impl From<&Mount> for ContainerMount {
     fn from(mount: &Mount) -> Self {
         Self {
             source: mount.source.clone(),

@@ -31,9 +31,8 @@ pub(crate) fn spec(
     let env_file = assignment.launch.has_env_file();
     let file = own_path(&assignment.attempt, settings, ENV_FILE);
     assignment.launch.fill_paths(&workdir, &file);
-    if let Some(container) = &mut assignment.container {
-        container.fill_workdir(&workdir);
-    }
+    let container = assignment.container.iter_mut();
+    container.for_each(|it| it.fill_workdir(&workdir));
     let env = environment(&assignment, settings);
     let around_env = around(&assignment, settings);
     let mut command = assignment.launch.wrapper;
@@ -56,7 +55,7 @@ pub(crate) fn spec(
         subject: assignment.subject,
         submitter: assignment.submitter,
         limits: limits(&assignment.resources),
-        // The driver adds the devices, because it knows the host's inventory.
+        // The driver adds the devices and the container's runtime, because it knows the host's inventory.
         devices: DeviceAccess::default(),
         processors,
         hooks: assignment.launch.hooks,
@@ -64,7 +63,6 @@ pub(crate) fn spec(
         wrapper,
         env_file,
         streams: assignment.streams,
-        // The driver chooses the runtime, because it knows the host's inventory.
         container: assignment.container,
     }
 }

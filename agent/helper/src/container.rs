@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use sluice_common::attempt_dir::CONTAINER_FILE;
-use sluice_common::container::{BindMount, Container};
+use sluice_common::container::{Container, ContainerMount};
 use sluice_common::helper::{START_FAILED, START_REPORT_VARIABLE};
 use sluice_common::image::{ContainerRuntime, RUNTIME_DIRECTORIES};
 use sluice_common::limit::MAX_SENTENCE_BYTES;
@@ -79,7 +79,7 @@ struct ContainerProgram {
     name: String,
     workdir: PathBuf,
     /// Mounts by target, so that outer ones come before inner ones.
-    mounts: BTreeMap<PathBuf, BindMount>,
+    mounts: BTreeMap<PathBuf, ContainerMount>,
     /// Environment of the program.
     env: BTreeMap<String, String>,
     has_terminal: bool,
@@ -196,8 +196,9 @@ fn mounts(
     dir: &Path,
     workdir: &Path,
     container: &Container,
-) -> Result<BTreeMap<PathBuf, BindMount>, String> {
-    let own = [Path::new(TMP), dir, workdir].map(|path| BindMount::same(&path.to_string_lossy()));
+) -> Result<BTreeMap<PathBuf, ContainerMount>, String> {
+    let own =
+        [Path::new(TMP), dir, workdir].map(|path| ContainerMount::same(&path.to_string_lossy()));
     let all = own.into_iter().chain(container.mounts.iter().cloned());
     let mut mounts = BTreeMap::new();
     for mount in all {

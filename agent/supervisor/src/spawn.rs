@@ -301,8 +301,7 @@ impl Spawner {
         if spec.workdir.is_none() || own.is_some() {
             make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
         }
-        self.write_env_file(spec, identity, &dir)?;
-        self.write_container(spec, identity, &dir)?;
+        self.write_launch_files(spec, identity, &dir)?;
         host(
             || format!("make the marks of output in {}", dir.display()),
             cap::make_marks(&dir, self.reader_uid),

@@ -179,16 +179,18 @@ pub(crate) fn facts(text: &mut Sections, host: &HostView) {
         .map(|(what, how)| format!("{what}:{how}"))
         .collect();
     text.optional("Capabilities", (!words.is_empty()).then(|| words.join(" ")));
-    let runtimes = host.container_runtimes.iter();
-    let runtimes = runtimes.map(|(runtime, version)| format!("{runtime} {}", safe(version)));
-    let runtimes: Vec<String> = runtimes.collect();
-    text.optional(
-        "Containers",
-        (!runtimes.is_empty()).then(|| runtimes.join(", ")),
-    );
+    text.optional("Containers", containers(host));
     for note in &host.notes {
         text.field("Note", safe(note));
     }
+}
+
+/// Formats the container runtimes with their versions.
+fn containers(host: &HostView) -> Option<String> {
+    let runtimes = host.container_runtimes.iter();
+    let runtimes = runtimes.map(|(runtime, version)| format!("{runtime} {}", safe(version)));
+    let runtimes: Vec<String> = runtimes.collect();
+    (!runtimes.is_empty()).then(|| runtimes.join(", "))
 }
 
 /// Formats what is kept back from steps.

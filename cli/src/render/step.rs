@@ -174,7 +174,6 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
                 .as_deref()
                 .map_or("the attempt's own".to_owned(), safe),
         );
-    text.optional("Image", step.image.as_deref().map(safe));
     if !step.labels.is_empty() {
         text.field("Labels", super::node::labels(&step.labels));
     }
@@ -216,6 +215,7 @@ fn moved_from(step: &StepView) -> String {
 
 /// Renders its request and options; defaults are left out.
 fn treatment(text: &mut Sections, step: &StepView) {
+    text.optional("Image", step.image.as_deref().map(safe));
     let on_preempt = serde_json::to_value(step.on_preempt).ok();
     let on_preempt = on_preempt
         .as_ref()

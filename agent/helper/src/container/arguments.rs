@@ -142,14 +142,14 @@ fn with_command(args: Vec<String>, program: &ContainerProgram) -> Vec<OsString> 
 mod tests {
     use super::*;
     use crate::container::mounts;
-    use sluice_common::container::{BindMount, Container};
+    use sluice_common::container::{Container, ContainerMount};
     use std::path::Path;
 
     fn program(image: &str, runtime: ContainerRuntime) -> ContainerProgram {
         let container = Container {
             image: image.parse().unwrap(),
             runtime: Some(runtime),
-            mounts: vec![BindMount {
+            mounts: vec![ContainerMount {
                 source: "/data/sets".into(),
                 target: "/sets".into(),
                 read_only: true,

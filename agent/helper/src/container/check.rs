@@ -202,7 +202,7 @@ pub(super) fn shown(path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::container::mounts;
-    use sluice_common::container::{BindMount, Container};
+    use sluice_common::container::{Container, ContainerMount};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     /// A root file system in which `sh` is reached by two links, and `data` is no program.
@@ -239,7 +239,7 @@ mod tests {
         };
         if let Some((source, command)) = command.split_once('|') {
             program.command = vec![command.into()];
-            let mount = BindMount::same(source);
+            let mount = ContainerMount::same(source);
             program.mounts.insert(source.into(), mount);
         }
         check(&program)

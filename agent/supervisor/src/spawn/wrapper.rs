@@ -88,7 +88,7 @@ impl Spawner {
     }
 
     /// Writes the description of the attempt's container, which its user may read.
-    pub(super) fn write_container(
+    fn write_container(
         &self,
         spec: &SpawnSpec,
         identity: &Identity,
@@ -105,13 +105,14 @@ impl Spawner {
         )
     }
 
-    /// Writes the file of variables, if a wrapper needs one.
-    pub(super) fn write_env_file(
+    /// Writes the description of the container, and the file of variables if a wrapper needs one.
+    pub(super) fn write_launch_files(
         &self,
         spec: &SpawnSpec,
         identity: &Identity,
         dir: &Path,
     ) -> Result<(), SpawnError> {
+        self.write_container(spec, identity, dir)?;
         if spec.wrapper == 0 {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::notation::check;
 use sluice_common::amount::Amounts;
 use sluice_common::carving::{CarveFailure, CarveOrder, CarveOutcome, GpuLayout};
-use sluice_common::container::{BindMount, Container};
+use sluice_common::container::{Container, ContainerMount};
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
@@ -610,7 +610,7 @@ fn assignments() {
         container: Some(Container {
             image: "/r".parse().unwrap(),
             runtime: None,
-            mounts: vec![BindMount {
+            mounts: vec![ContainerMount {
                 source: "/s".into(),
                 target: "/t".into(),
                 read_only: true,

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::array::ArraySpec;
-use sluice_common::container::{BindMount, Container};
+use sluice_common::container::{Container, ContainerMount};
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
@@ -56,11 +56,10 @@ pub(crate) fn assignment(
         false => value(variable),
     };
     let launch = template.launch(spec, value);
-    let container = container(spec, || template.mounts_of(spec, value));
     let streams = streams(id, step, part, gang.rank);
     Assignment {
         streams,
-        container,
+        container: container(spec, || template.mounts_of(spec, value)),
         attempt: id.clone(),
         pool: attempt.pool.clone(),
         command: spec.command.clone(),
@@ -87,7 +86,7 @@ fn container(spec: &StepSpec, mounts: impl Fn() -> Vec<Mount>) -> Option<Contain
     Some(Container {
         image,
         runtime: None,
-        mounts: mounts().iter().map(BindMount::from).collect(),
+        mounts: mounts().iter().map(ContainerMount::from).collect(),
     })
 }
 

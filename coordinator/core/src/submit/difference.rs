@@ -3,6 +3,7 @@
 use sluice_common::pool_rules::Setting;
 use sluice_common::request::ResourceSettings;
 use sluice_common::step::StepSpec;
+use sluice_common::streams::StepStreams;
 
 /// The first field in which two specs differ, by the name that users write. Computed values (`request`) are not
 /// compared, and `cpu_count` is compared as counted: a decimal need not survive being stored to its last bit.
@@ -68,11 +69,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("mounts", *mounts == new.mounts),
         ("privileged", *privileged == new.privileged),
         ("host_network", *host_network == new.host_network),
-        ("stdin", streams.stdin == new.streams.stdin),
-        ("stdout", streams.stdout == new.streams.stdout),
-        ("stderr", streams.stderr == new.streams.stderr),
-        ("append", streams.append == new.streams.append),
-        ("terminal", streams.terminal == new.streams.terminal),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
@@ -84,9 +80,23 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     ];
     // Last, because a name that was not written follows the command, which is then the real difference.
     let name = ("name", *name == new.name);
-    let fields = fields.into_iter().chain(settings(old, new)).chain([name]);
+    let fields = fields
+        .into_iter()
+        .chain(stream_fields(streams, &new.streams));
+    let fields = fields.chain(settings(old, new)).chain([name]);
     let mut different = fields.filter(|(_, same)| !same);
     different.next().map(|(field, _)| field)
+}
+
+/// The fields of the streams, and whether they are the same.
+fn stream_fields(old: &StepStreams, new: &StepStreams) -> [(&'static str, bool); 5] {
+    [
+        ("stdin", old.stdin == new.stdin),
+        ("stdout", old.stdout == new.stdout),
+        ("stderr", old.stderr == new.stderr),
+        ("append", old.append == new.append),
+        ("terminal", old.terminal == new.terminal),
+    ]
 }
 
 /// The settings that a pool can fill in, and whether they are the same: one that neither spec sets is, whatever their pools

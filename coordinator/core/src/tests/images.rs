@@ -5,7 +5,7 @@ use std::format;
 use std::string::String;
 use std::vec;
 
-use sluice_common::container::BindMount;
+use sluice_common::container::ContainerMount;
 use sluice_common::image::{ContainerRuntime, ContainerRuntimes};
 use sluice_common::inventory::Inventory;
 use sluice_common::pool::PolicySpec;
@@ -168,7 +168,7 @@ fn a_host_gets_the_image_and_what_the_container_shows() {
     let container = assignment.container.as_ref().unwrap();
     assert_eq!(container.image.as_str(), "docker.io/library/python:3.12");
     assert_eq!(container.runtime, None, "the host chooses");
-    let mount = |source: &str, target: &str, read_only| BindMount {
+    let mount = |source: &str, target: &str, read_only| ContainerMount {
         source: source.into(),
         target: target.into(),
         read_only,
