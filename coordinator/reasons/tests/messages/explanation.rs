@@ -106,6 +106,7 @@ fn request() -> Request {
         accepted_at: None,
         excluded_pools: BTreeSet::new(),
         guards: BTreeMap::new(),
+        image: None,
         avoided_hosts: BTreeSet::new(),
         time_limit: None,
         evictions: Vec::new(),
