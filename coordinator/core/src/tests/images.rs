@@ -109,7 +109,7 @@ fn a_gang_needs_a_runtime_on_each_of_its_hosts() {
     let mut harness = hosts(&[("a", podman), ("b", &[]), ("c", podman)]);
     let gang = |hosts| format!(r#"{},"nodes":{hosts}"#, small(OF_REGISTRY));
     harness.submit("two", asks(&gang(2))).unwrap();
-    assert_eq!(harness.state("two"), StepState::Starting);
+    assert_eq!(harness.state("two"), StepState::Allocated);
     harness.submit("three", asks(&gang(3))).unwrap();
     assert_eq!(harness.state("three"), StepState::Rejected);
     let message = harness.reason("three").message;
