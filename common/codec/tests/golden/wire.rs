@@ -362,6 +362,7 @@ fn hello_of_a_new_host() {
         0000000000000000 0000000000000000   # machine: id, addresses
         00                                  # gpus_unknown
         0000000000000000 00                 # empty_gpus, carves_gpus
+        0000000000000000                    # container_runtimes
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
         0100000000000000                    # said_at
