@@ -38,6 +38,8 @@ pub(crate) fn schedule(ctx: &mut Context) {
         match next {
             Some(next) => {
                 make(ctx, next);
+                // Others may start now, even if no record says so: such as past a head that was withdrawn.
+                ctx.set_affected(pool);
                 // The next parts of an array enter the queue.
                 settle_steps(ctx);
             }

@@ -40,6 +40,37 @@ fn an_assignment_says_all_that_the_host_needs() {
 }
 
 #[test]
+fn one_that_takes_the_head_s_turn_is_nominated_in_its_place() {
+    let mut harness = Harness::one_node(4, 8);
+    let policy = |priority| PolicySpec {
+        priority,
+        ..PolicySpec::default()
+    };
+    harness.put_policy("default", "low", policy(0));
+    harness.put_policy("default", "high", policy(10));
+    let of = |subject: &str, gpus| StepSpec {
+        subject: subject.parse().unwrap(),
+        ..spec(gpus, 0)
+    };
+    harness.submit("busy", of("high", 3)).unwrap();
+    harness.run("busy.1");
+    harness.cancel("busy");
+    harness.submit("first", of("low", 4)).unwrap();
+    harness.submit("small", of("low", 1)).unwrap();
+    let nominated = |harness: &Harness, id| {
+        let scheduler = harness.core.state().scheduler();
+        scheduler.nomination(&step(id)).is_some()
+    };
+    assert!(nominated(&harness, "first"), "it awaits what `busy` frees");
+    assert_eq!(harness.state("small"), StepState::Queued);
+    harness.submit("urgent", of("high", 4)).unwrap();
+    assert!(!nominated(&harness, "first"));
+    assert!(nominated(&harness, "urgent"));
+    harness.status("n", "busy.1", released(Exit::Signal(15)));
+    assert_eq!(harness.state("urgent"), StepState::Allocated);
+}
+
+#[test]
 fn no_host_is_given_more_steps_than_it_may_hold() {
     let mut harness = Harness::one_node(0, 4);
     let names: Vec<String> = (0..=MAX_ATTEMPTS_PER_NODE)
