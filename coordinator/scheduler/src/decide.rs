@@ -132,7 +132,8 @@ impl Scheduler {
     /// if that is not known without going through the queue.
     ///
     /// A request that waits takes nothing from those that could not start before it, and gives them nothing. Only the head
-    /// can be another: then its nomination ends.
+    /// can be another: then its nomination ends. And if the request is not in its own place, because others of its subject
+    /// have another priority, one of these has moved up and may start.
     pub fn all_wait<'s>(
         &self,
         name: &PoolName,
@@ -151,13 +152,16 @@ impl Scheduler {
             let request = self.request(step)?;
             let in_pool = RequestInPool::new(self, pool, request)?;
             let follows_head = head.is_none_or(|head| head.rank() < in_pool.rank());
+            let used = pool.fair_use(&request.subject, self.clock);
+            let queue = &in_pool.account.queue;
+            let moves_nobody = queue.effective_place(request, used.as_ref()) == request.place;
             let follows_alike = || in_pool.account.queue.follows_alike(request);
             let is_blocked = || {
                 let pools = self.pools_for(request);
                 let outcome_of = self.outcome_of(request, &pools, now, &caches);
                 !matches!(outcome_of, RequestOutcome::Decide(_))
             };
-            Some(follows_head && (follows_alike() || is_blocked()))
+            Some(follows_head && moves_nobody && (follows_alike() || is_blocked()))
         };
         is_ordered && steps.into_iter().all(|step| waits(step) == Some(true))
     }
