@@ -181,7 +181,9 @@ impl World {
             let wanted = usize::from(state != Some(StepState::Rejected));
             assert_eq!(ends, wanted, "ends of {id} ({self})");
             let step = step.expect("it has a state");
-            let unseen = step.reason.code() == ReasonCode::ExitUnknown;
+            // An array ends for the reasons of its parts.
+            let is_array = step.spec.array.is_some();
+            let unseen = !is_array && step.reason.code() == ReasonCode::ExitUnknown;
             let orphaned = || {
                 let latest = step.latest().map_or(0, |latest| latest.number);
                 self.orphaned.contains(&step.attempt_id(latest))
