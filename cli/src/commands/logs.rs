@@ -40,7 +40,7 @@ pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Fail
             client.step_called(text)
         })?;
         is_one &= step.array.is_none();
-        steps.extend(with_parts(client, step, out)?);
+        steps.extend(with_parts(client, step, args.follow, out)?);
     }
     let reader = LogReader { client, args, out };
     match steps.pop_front() {
@@ -50,18 +50,34 @@ pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Fail
     Ok(0)
 }
 
-/// Returns a step, or the parts of an array.
-fn with_parts(client: &Client, step: StepView, out: Out) -> Result<Vec<StepView>, Failure> {
+/// Returns a step, or the parts of an array: those that have started, or all if they are to be `followed`.
+fn with_parts(
+    client: &Client,
+    step: StepView,
+    followed: bool,
+    out: Out,
+) -> Result<Vec<StepView>, Failure> {
     if step.array.is_none() {
         return Ok(vec![step]);
     }
     let filter = StepFilter {
-        array: Some(step.id),
+        array: Some(step.id.clone()),
         ..StepFilter::default()
     };
     let mut parts =
         client.keep_trying(RetryLimit::READ, outage_note(out), || client.steps(&filter))?;
     parts.sort_by_key(|part| part.array_index);
+    let all = parts.len();
+    if !followed {
+        parts.retain(|part| part.attempt > 0);
+    }
+    let waiting = all - parts.len();
+    if waiting > 0 {
+        let id = safe(&step.id);
+        out.aside(&format!(
+            "{waiting} of {all} parts of {id} have not started, so they have no output: `sluice explain {id}` says why"
+        ));
+    }
     Ok(parts)
 }
 

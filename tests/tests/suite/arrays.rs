@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_tests::{Daemon, Dev, eventually_within};
+use sluice_tests::{Daemon, Dev, eventually, eventually_within};
 
 use super::crash::ends;
 
@@ -146,4 +146,20 @@ fn an_array_and_its_parts_are_cancelled_and_refused_by_name() {
         let message = refused["error"]["message"].as_str().unwrap();
         assert!(message.contains(way_out), "{message}");
     }
+}
+
+#[test]
+fn logs_of_an_array_count_the_parts_that_have_not_started() {
+    let dev = Dev::start();
+    let script = "echo $SLUICE_ARRAY_INDEX; test $SLUICE_ARRAY_INDEX = 0 || exec sleep 600";
+    let submit = ["submit", "--id", "few", "--array", "0-3%1", "--cpus", "0.1"];
+    dev.ok(&[&submit[..], &["--", "sh", "-c", script]].concat());
+    dev.step_in("few.1", &["running"]);
+    let read = eventually("the output of both", || {
+        let read = dev.sluice(&["logs", "few"]);
+        (read.stdout == "few.0: 0\nfew.1: 1\n").then_some(read)
+    });
+    let said = "2 of 4 parts of few have not started, so they have no output";
+    assert!(read.stderr.contains(said), "{read:?}");
+    assert_eq!(read.code, 0);
 }
