@@ -31,7 +31,7 @@ use blocked::{BlockedRequests, RequestGroup};
 use groups::{GroupCheck, group_checks};
 
 /// Number of classes from which on checking a group as a whole costs less than checking each of them.
-const CLASSES_CHECKED_AS_ONE: usize = 4;
+const CLASSES_CHECKED_AS_ONE: usize = 32;
 
 /// One scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
