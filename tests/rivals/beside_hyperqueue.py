@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Runs the same work with Sluice and with HyperQueue on this machine, one after the other, and prints a table of both.
 
-`python3 tests/rivals/beside_hyperqueue.py [STEPS]` needs the package `hyperqueue` of Python's registry and Sluice's programs in
+`python3 tests/rivals/beside_hyperqueue.py [STEPS] [PARTS]` needs the package `hyperqueue` of Python's registry and Sluice's programs in
 `$BIN` (`target/release`). Both are called from this process: Sluice by its HTTP API, HyperQueue by its library, which
 runs its server and its worker here and looks once a second whether all have ended. Sluice writes each decision to disk before it acts on it, and gives each step a
 control group and files for its output; HyperQueue writes nothing but the output, and that only where the table says so.
+An array is one job there too. Resident memory is that of all of Sluice's daemons; HyperQueue's is that of this process,
+less what it was before the server was started.
 """
 
 import http.client
@@ -24,6 +26,7 @@ from hyperqueue import Job, LocalCluster  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("BIN", ROOT / "target/release"))
 ROUNDS = 30
+ENDED = ("succeeded", "failed", "cancelled", "rejected")
 
 
 class Sluice:
@@ -57,9 +60,19 @@ class Sluice:
         results = self.call("POST", "/v1/steps:batch", {"steps": steps})["results"]
         return [result["id"] for result in results]
 
+    def submit_array(self, count):
+        array = f"0-{count - 1}"
+        return [self.call("POST", "/v1/steps", {"subject": "dev", "command": ["/bin/true"], "array": array})["id"]]
+
+    def resident(self):
+        """Resident memory in MiB of each daemon, largest first."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return sorted((resident(pid) for pid in children), reverse=True)
+
     def wait(self, ids):
         for step in ids:
-            self.call("GET", f"/v1/steps/{step}:wait?timeout=5m")
+            while self.call("GET", f"/v1/steps/{step}:wait?timeout=5m")["state"] not in ENDED:
+                pass
 
     def stop(self):
         self.process.terminate()
@@ -71,6 +84,7 @@ class HyperQueue:
 
     def __init__(self, folder, keeps_output):
         self.folder, self.keeps_output = folder, keeps_output
+        self.before = resident("self")
         self.cluster = LocalCluster()
         self.cluster.start_worker()
         self.client = self.cluster.client()
@@ -90,11 +104,22 @@ class HyperQueue:
     def submit_all(self, count):
         return self.job([["/bin/true"]] * count)
 
+    submit_array = submit_all
+
+    def resident(self):
+        return [resident("self") - self.before]
+
     def wait(self, job):
         self.client.wait_for_jobs([job])
 
     def stop(self):
         self.cluster.stop()
+
+
+def resident(pid):
+    """Resident memory of a process in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def first_instruction(rival, folder):
@@ -110,33 +135,57 @@ def first_instruction(rival, folder):
     return f"{statistics.median(taken):.1f} ms, at most {max(taken):.1f}"
 
 
-def throughput(rival, count):
-    """Seconds of the submit, and steps a second until all have ended."""
+def throughput(rival, submit, count):
+    """Steps a second of the submit, and until all have ended."""
     begun = time.monotonic()
-    submitted = rival.submit_all(count)
+    submitted = submit(count)
     called = time.monotonic() - begun
     rival.wait(submitted)
     return f"{count / called:.0f}/s", f"{count / (time.monotonic() - begun):.0f}/s"
 
 
-def measure(make, count):
+def memory(rival):
+    """Resident memory in all, and of each daemon."""
+    each = rival.resident()
+    parts = f" ({' + '.join(f'{mib:.0f}' for mib in each)})" if len(each) > 1 else ""
+    return f"{sum(each):.0f} MiB{parts}"
+
+
+def measure(make, steps, parts):
     with tempfile.TemporaryDirectory() as folder:
         rival = make(Path(folder))
         try:
             rival.wait(rival.submit(["/bin/true"]))
-            return [first_instruction(rival, Path(folder)), *throughput(rival, count)]
+            return [
+                memory(rival),
+                first_instruction(rival, Path(folder)),
+                *throughput(rival, rival.submit_all, steps),
+                memory(rival),
+                *throughput(rival, rival.submit_array, parts),
+                memory(rival),
+            ]
         finally:
             rival.stop()
 
 
 def main():
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    parts = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
     columns = {
-        "Sluice": measure(Sluice, count),
-        "HyperQueue with output files": measure(lambda folder: HyperQueue(folder, True), count),
-        "HyperQueue without": measure(lambda folder: HyperQueue(folder, False), count),
+        "Sluice": measure(Sluice, steps, parts),
+        "HyperQueue with output files": measure(lambda folder: HyperQueue(folder, True), steps, parts),
+        "HyperQueue without": measure(lambda folder: HyperQueue(folder, False), steps, parts),
     }
-    rows = ["submit to first instruction", f"submit of {count} in one call", "the same until all have ended"]
+    rows = [
+        "resident memory, idle",
+        "submit to first instruction",
+        f"submit of {steps} in one call",
+        "the same until all have ended",
+        "resident memory after these",
+        f"submit of an array of {parts}",
+        "the same until all have ended",
+        "resident memory after these",
+    ]
     print(f"{os.cpu_count()} cores")
     print(" " * 30, *(f"{name:>30}" for name in columns))
     for n, row in enumerate(rows):
