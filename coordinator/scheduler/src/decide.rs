@@ -21,7 +21,7 @@ use sluice_common::time::Time;
 
 use crate::model::nomination::Nomination;
 use crate::model::pool::Pool;
-use crate::model::queue_order::{self, QueuedRequest};
+use crate::model::queue_order::{self, QueueRank, QueuedRequest};
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
@@ -143,27 +143,31 @@ impl Scheduler {
         let Some(pool) = self.pools.get(name) else {
             return false;
         };
-        let head = pool.soft_nomination.as_ref();
-        let head = head.and_then(|head| RequestInPool::new(self, pool, self.request(head)?));
+        let head = self.head_rank(pool);
         // Fair share changes the order of all with time, so another may be the head by now.
         let is_ordered = head.is_none() || pool.terms().fair_share.is_none();
         let caches = PoolCaches::default();
         let waits = |step| {
             let request = self.request(step)?;
             let in_pool = RequestInPool::new(self, pool, request)?;
-            let follows_head = head.is_none_or(|head| head.rank() < in_pool.rank());
-            let used = pool.fair_use(&request.subject, self.clock);
-            let queue = &in_pool.account.queue;
-            let moves_nobody = queue.effective_place(request, used.as_ref()) == request.place;
+            let rank = in_pool.rank();
+            let follows_head = head.is_none_or(|head| head < rank);
             let follows_alike = || in_pool.account.queue.follows_alike(request);
             let is_blocked = || {
                 let pools = self.pools_for(request);
                 let outcome_of = self.outcome_of(request, &pools, now, &caches);
                 !matches!(outcome_of, RequestOutcome::Decide(_))
             };
+            let moves_nobody = rank.is_in_own_place(request);
             Some(follows_head && moves_nobody && (follows_alike() || is_blocked()))
         };
         is_ordered && steps.into_iter().all(|step| waits(step) == Some(true))
+    }
+
+    /// The rank of the request with the soft nomination of a pool, if it waits there.
+    fn head_rank(&self, pool: &Pool) -> Option<QueueRank> {
+        let head = self.request(pool.soft_nomination.as_ref()?)?;
+        Some(RequestInPool::new(self, pool, head)?.rank())
     }
 
     /// Starts or withdraws a nomination that is due.
@@ -228,10 +232,7 @@ impl Scheduler {
         now: Time,
         classes: usize,
     ) -> Option<Decision> {
-        let head_rank = pool.soft_nomination.as_ref().and_then(|step| {
-            let head = RequestInPool::new(self, pool, self.request(step)?)?;
-            Some(head.rank())
-        });
+        let head_rank = self.head_rank(pool);
         let groups = group_checks(self, pool, classes);
         let caches = PoolCaches::default();
         let blocked_groups: Vec<&GroupCheck<'_>> = groups

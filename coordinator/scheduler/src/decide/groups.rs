@@ -5,7 +5,7 @@
 use alloc::vec::Vec;
 use core::ptr;
 
-use sluice_common::id::{PoolName, StepId};
+use sluice_common::id::PoolName;
 use sluice_common::time::Time;
 
 use super::blocked::RequestGroup;
@@ -41,8 +41,8 @@ pub(super) fn group_checks<'a>(
     });
     let groups = groups.filter(|(_, group)| group.len() >= classes);
     let found = groups.filter_map(|(account, group)| {
-        let mut requests = requests_of(scheduler, account, group);
-        let first = requests.find(|request| !is_special(scheduler, pool, &request.step))?;
+        let mut requests = ordinary_requests(scheduler, pool, account, group);
+        let first = requests.next()?;
         Some(GroupCheck {
             account,
             group,
@@ -53,20 +53,19 @@ pub(super) fn group_checks<'a>(
     found.collect()
 }
 
-/// The requests of a group without a firm nomination, in the order of submission.
-fn requests_of<'a>(
+/// The requests of a group that have no nomination, and that nothing went past, in the order of submission. Only their
+/// amounts and their places decide what they may take.
+fn ordinary_requests<'a>(
     scheduler: &'a Scheduler,
+    pool: &'a Pool,
     account: &'a Account,
     group: &'a ClassGroup,
 ) -> impl DoubleEndedIterator<Item = &'a Request> {
     let steps = group.places().iter();
     let steps = steps.filter_map(|place| account.queue.step_at(*place));
+    let steps = steps
+        .filter(|step| scheduler.nomination(step).is_none() && !pool.backfill.contains_key(*step));
     steps.filter_map(|step| scheduler.request(step))
-}
-
-/// Whether more than the amounts and the place of a request decides what it may take.
-fn is_special(scheduler: &Scheduler, pool: &Pool, step: &StepId) -> bool {
-    scheduler.nomination(step).is_some() || pool.backfill.contains_key(step)
 }
 
 impl<'a> GroupCheck<'a> {
@@ -79,17 +78,15 @@ impl<'a> GroupCheck<'a> {
         now: Time,
         caches: &PoolCaches<'b>,
     ) -> bool {
-        let rank_of = |request| Some(RequestInPool::new(scheduler, pool, request)?.rank());
-        let in_pool = RequestInPool::new(scheduler, pool, &self.least);
-        let (Some(in_pool), Some(first), Some(last)) =
-            (in_pool, rank_of(&self.least), rank_of(self.last))
-        else {
+        let in_pool = |request| RequestInPool::new(scheduler, pool, request);
+        let Some((least, last)) = in_pool(&self.least).zip(in_pool(self.last)) else {
             return false;
         };
+        let (first, last) = (least.rank(), last.rank());
         // All of them are behind the head, or none is.
         let is_mixed = head.is_some_and(|head| first <= head && head <= last);
         let pools = scheduler.pools_for(&self.least);
-        let is_alike = RequestGroup::of(in_pool, pools.len(), first, head).is_some();
+        let is_alike = RequestGroup::of(least, pools.len(), first, head).is_some();
         if first.is_in_share() || is_mixed || !is_alike {
             return false;
         }
@@ -124,8 +121,7 @@ impl<'a> GroupCheck<'a> {
         });
         let mut left: Vec<(&Request, bool)> = special.map(|request| (request, false)).collect();
         if scheduler.may_be_head(name, pool, &self.least) {
-            let mut others = requests_of(scheduler, account, group)
-                .filter(|request| !is_special(scheduler, pool, &request.step));
+            let mut others = ordinary_requests(scheduler, pool, account, group);
             let head = others.find(|request| scheduler.may_be_head(name, pool, request));
             left.extend(head.map(|request| (request, true)));
         }

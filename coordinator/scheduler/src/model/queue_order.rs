@@ -29,6 +29,11 @@ impl QueueRank {
     pub(crate) fn is_in_share(self) -> bool {
         !self.borrows
     }
+
+    /// Whether the request is in its own place, so that it moves no other of its subject.
+    pub(crate) fn is_in_own_place(self, request: &Request) -> bool {
+        self.effective_place == request.place
+    }
 }
 
 /// Whether a request fits wholly in its subject's unused reserved share, in every metered resource. Only
