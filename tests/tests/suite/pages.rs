@@ -23,14 +23,23 @@ fn root() -> PathBuf {
 /// Whether a word is drawn at random: an id in hexadecimal digits, or a secret.
 fn is_drawn(word: &str) -> bool {
     let is_id = word.len() >= 10 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_id || word.starts_with("sluice-join-") || word.starts_with("sluice-api-")
+    is_id || is_secret(word)
+}
+
+fn is_secret(word: &str) -> bool {
+    word.starts_with("sluice-join-") || word.starts_with("sluice-api-")
 }
 
 /// The words of each line, without what changes from one run to the next: ages, times, and with them the widths of columns.
 fn settled(text: &str, names: Option<&(String, String)>) -> Vec<String> {
     let settle = |word: &str| -> String {
         let ends = |c: char| c.is_ascii_punctuation();
-        let bare = word.trim_matches(ends);
+        // Base64 for URLs, as in secrets, ends with these too.
+        let ends_word = |c: char| ends(c) && !"-_".contains(c);
+        let bare = match word.trim_start_matches(ends).trim_end_matches(ends_word) {
+            secret if is_secret(secret) => secret,
+            _ => word.trim_matches(ends),
+        };
         let digits = bare.strip_suffix('s').unwrap_or_default();
         let is_age =
             (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -96,6 +105,17 @@ fn run_in(name: &str, start: Option<Start>) -> usize {
         fs::write(path, written).unwrap();
     }
     commands
+}
+
+#[test]
+fn a_secret_is_settled_to_its_last_character() {
+    let of = |text| settled(text, None);
+    assert_eq!(
+        of("token sluice-join-1.AFUb-e_"),
+        of("token sluice-join-1.AFUb-eQ")
+    );
+    assert_eq!(of("`sluice-api-x_-`."), of("`sluice-api-xyz`."));
+    assert_ne!(of("sluice-api-xyz"), of("(sluice-api-xyz)"));
 }
 
 #[test]
