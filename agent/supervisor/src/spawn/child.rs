@@ -177,21 +177,17 @@ impl StepProgram {
         let number = report.as_raw_fd();
         let line = CString::new(format!("{START_REPORT_VARIABLE}={number}"));
         let line = line.map_err(|e| failed(&e.to_string()))?;
-        let envp = self.envp.iter().cloned().chain([line]).collect();
-        let program = Self {
-            argv: self.argv.clone(),
-            envp,
-            path: self.path.clone(),
-            reports: true,
-        };
-        program.start()
+        let envp: Vec<CString> = self.envp.iter().cloned().chain([line]).collect();
+        self.execute(&envp)
     }
 
     /// Executes the program in this process. Returns only on failure.
     pub(super) fn start(&self) -> Result<(), String> {
-        let Self {
-            argv, envp, path, ..
-        } = self;
+        self.execute(&self.envp)
+    }
+
+    fn execute(&self, envp: &[CString]) -> Result<(), String> {
+        let Self { argv, path, .. } = self;
         let name = argv[0].to_string_lossy();
         let found = lookup::find(&name, path.as_deref()).map_err(|e| e.to_string())?;
         let Err(e) = execve(found.as_c_str(), argv, envp);

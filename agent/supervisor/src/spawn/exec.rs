@@ -26,12 +26,13 @@ use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{CONTAINER_FILE, EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::{ExecId, ExecProgram};
-use sluice_common::helper::{COPY_FILES, ENTER_CONTAINER};
+use sluice_common::helper::{COPY_FILES, ENTER_CONTAINER, START_REPORT_VARIABLE};
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
 use super::child::{self, STEP_FAILED, StepProgram};
 use super::streams::{DEFAULT_SIZE, InputSource, ProgramStart, StreamSetup};
+use super::wrapper::shown;
 use super::{
     SpawnError, Spawner, StartReport, TRAVERSABLE, arguments, confine, fork_by, host, make_dir,
     nonblocking, pipe,
@@ -39,9 +40,6 @@ use super::{
 use crate::helper_program::HelperProgram;
 use crate::identity::{Identity, StepOwner};
 use crate::process;
-
-/// Beginning of the line for the report of the step's own start, which is over.
-const REPORT_LINE: &[u8] = b"SLUICE_START_REPORT=";
 
 /// A program to run, and the step that it runs beside.
 #[derive(Debug)]
@@ -73,10 +71,11 @@ impl Spawner {
             ExecProgram::Command { command, terminal } => {
                 // Invalid commands are rejected before anything starts.
                 arguments(command)?;
-                let mut command = self.contained(has_container, ENTER_CONTAINER, &dir, command);
-                if has_container {
-                    command.insert(3, wanted.main.pid.to_string());
-                }
+                let own = [shown(&dir), wanted.main.pid.to_string()];
+                let command = match has_container {
+                    false => command.clone(),
+                    true => self.contained(ENTER_CONTAINER, &own, command),
+                };
                 (arguments(&command)?, terminal.as_ref())
             }
             ExecProgram::CopyFiles => (copier_arguments()?, None),
@@ -224,7 +223,13 @@ impl ExecChild<'_> {
             envp.push(term);
         }
         let argv = self.argv.clone();
-        envp.retain(|line| !line.to_bytes().starts_with(REPORT_LINE));
+        // The step's own start is over.
+        envp.retain(|line| {
+            let value = line
+                .to_bytes()
+                .strip_prefix(START_REPORT_VARIABLE.as_bytes());
+            !value.is_some_and(|value| value.starts_with(b"="))
+        });
         let program = StepProgram {
             argv,
             envp,

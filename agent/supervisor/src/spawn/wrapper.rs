@@ -45,7 +45,10 @@ impl Spawner {
             .unwrap_or((&[], &spec.command));
         // Invalid commands are rejected before anything starts.
         arguments(command)?;
-        let command = self.contained(spec.container.is_some(), RUN_CONTAINER, dir, command);
+        let command = match spec.container {
+            None => command.to_vec(),
+            Some(_) => self.contained(RUN_CONTAINER, &[shown(dir)], command),
+        };
         if wrapper.is_empty() {
             return Ok(StepProgram {
                 argv: arguments(&command)?,
@@ -70,21 +73,10 @@ impl Spawner {
         })
     }
 
-    /// The command behind the helper that starts or enters the attempt's container, if there is one.
-    pub(super) fn contained(
-        &self,
-        has_container: bool,
-        mode: &str,
-        dir: &Path,
-        command: &[String],
-    ) -> Vec<String> {
-        if !has_container {
-            return command.to_vec();
-        }
+    /// The command behind the helper that starts or enters the container of an attempt, in a mode with its arguments.
+    pub(super) fn contained(&self, mode: &str, own: &[String], command: &[String]) -> Vec<String> {
         let helper = self.own_program.with_file_name(helper_program::NAME);
-        let mut argv = Vec::from([shown(&helper), mode.to_owned(), shown(dir)]);
-        argv.extend_from_slice(command);
-        argv
+        [&[shown(&helper), mode.to_owned()], own, command].concat()
     }
 
     /// Writes the description of the attempt's container, which its user may read.
@@ -146,7 +138,7 @@ fn write(path: &Path, text: &str, identity: &Identity) -> io::Result<()> {
     }
 }
 
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 

@@ -162,11 +162,11 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
     assert_eq!(client.run(&sh("after.1", "exit 3")), Exit::Code(3));
 }
 
-#[test]
-fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
+/// A host with a step of another user than the supervisor's, and the id of a program beside it; `None` without root.
+fn beside_a_step_of_nobody() -> Option<(Host, Client, ExecId)> {
     if !crate::left_out::needs_root() {
         // The step runs as the supervisor's own user then.
-        return;
+        return None;
     }
     let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
     let mut client = host.client();
@@ -174,9 +174,17 @@ fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
     client.spawn(&step);
     client.wait_running(&step.attempt);
     let exec = exec_of(&step.attempt, 1);
+    Some((host, client, exec))
+}
+
+#[test]
+fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
+    let Some((host, mut client, exec)) = beside_a_step_of_nobody() else {
+        return;
+    };
     let script = "id -u; grep -c '^CapEff:[[:space:]]*0*$' /proc/self/status; cat /etc/shadow";
     ask(&mut client, &exec, &["sh", "-c", script]);
-    let stream = |name: &str| host.attempt_dir(&step.attempt).join("exec-1").join(name);
+    let stream = |name: &str| host.attempt_dir(&exec.attempt).join("exec-1").join(name);
     until("its streams are there", || stream("stderr").exists());
     // The program continues when both are open.
     let [mut out, mut errors] = ["stdout", "stderr"].map(|name| File::open(stream(name)).unwrap());
@@ -193,16 +201,9 @@ fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
 
 #[test]
 fn files_are_copied_by_a_process_of_the_step_s_user_without_rights() {
-    if !crate::left_out::needs_root() {
-        // The step runs as the supervisor's own user then.
+    let Some((host, mut client, exec)) = beside_a_step_of_nobody() else {
         return;
-    }
-    let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
-    let mut client = host.client();
-    let step = sh("nobody.1", "exec sleep 1000");
-    client.spawn(&step);
-    client.wait_running(&step.attempt);
-    let exec = exec_of(&step.attempt, 1);
+    };
     client.send(&ToSupervisor::Exec {
         exec: exec.clone(),
         order: ExecOrder {
@@ -210,7 +211,7 @@ fn files_are_copied_by_a_process_of_the_step_s_user_without_rights() {
             by: None,
         },
     });
-    let stream = |name: &str| host.attempt_dir(&step.attempt).join("exec-1").join(name);
+    let stream = |name: &str| host.attempt_dir(&exec.attempt).join("exec-1").join(name);
     until("its streams are there", || stream("stderr").exists());
     let mut stdin = File::options().write(true).open(stream("stdin")).unwrap();
     let [mut out, _errors] = ["stdout", "stderr"].map(|name| File::open(stream(name)).unwrap());
