@@ -36,7 +36,7 @@ use std::path::PathBuf;
 
 use crate::client::outage_note;
 use crate::failure::Failure;
-use crate::terminal;
+use crate::{signals, terminal};
 
 /// Checks that this process has a terminal for a program.
 fn check_terminal() -> Result<(), Failure> {
@@ -44,6 +44,12 @@ fn check_terminal() -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::Usage(terminal::NO_TERMINAL.to_owned())),
     }
+}
+
+/// Passes the signals that end this process to `deliver`, until it returns `false`.
+fn hear_ending(deliver: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Failure> {
+    let heard = signals::forward(&signals::ending(), deliver);
+    heard.map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))
 }
 
 /// Returns the path of another Sluice program beside this one.

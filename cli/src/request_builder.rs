@@ -101,12 +101,17 @@ pub(crate) fn fresh_id() -> Result<String, Failure> {
 /// Returns an unguessable text of digits and letters with five random bits in each.
 pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
     let mut bytes = vec![0; chars];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| Failure::Failed(format!("no randomness to be had: {e}")))?;
+    fill_random(&mut bytes)?;
     Ok(bytes
         .iter()
         .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]))
         .collect())
+}
+
+/// Fills a buffer with unguessable bytes.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), Failure> {
+    let filled = getrandom::fill(bytes);
+    filled.map_err(|e| Failure::Failed(format!("the system has no random numbers: {e}")))
 }
 
 /// Returns the fields that flags set, to be laid over a command, a script or a document.

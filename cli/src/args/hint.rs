@@ -294,12 +294,13 @@ mod tests {
                 let FlagsEffect::Same(here) = here else {
                     continue;
                 };
-                let line = match here.strip_prefix("sluice ") {
-                    Some(other) => other.to_owned(),
-                    None if *command == "get" => format!("get steps {here}"),
-                    None if ["run", "submit"].contains(command) => format!("{command} {here} -- a"),
-                    None if ["logs"].contains(command) => format!("{command} {here} a"),
-                    None => format!("{command} {}", here.replace("--grace 0s", "--grace 0s a")),
+                let line = match (here.strip_prefix("sluice "), *command) {
+                    (Some(other), _) => other.to_owned(),
+                    (None, "get") => format!("get steps {here}"),
+                    (None, "run" | "submit") => format!("{command} {here} -- a"),
+                    // `--all` takes no names.
+                    (None, _) if *here == "--all" => format!("{command} {here}"),
+                    (None, _) => format!("{command} {here} a"),
                 };
                 let words = std::iter::once("sluice").chain(line.split(' '));
                 if let Err(error) = Args::read(words.map(OsString::from).collect()) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use serde::Serialize;
 
+use super::hear_ending;
 use super::submit::own_subject;
 use crate::args::{BenchArgs, Format};
 use crate::client::Client;
@@ -40,10 +41,7 @@ pub(crate) fn run(client: &Client, args: &BenchArgs, out: Out) -> Result<u8, Fai
     };
     let signal = Arc::new(AtomicI32::new(0));
     let heard = Arc::clone(&signal);
-    signals::forward(&signals::ending(), move |signal| {
-        heard.swap(signal, Ordering::Relaxed) == 0
-    })
-    .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+    hear_ending(move |signal| heard.swap(signal, Ordering::Relaxed) == 0)?;
     out.progress("measuring this machine");
     let floors = Floors::measure(args.rounds)
         .map_err(|e| Failure::Failed(format!("this machine cannot be measured: {e}")))?;

@@ -25,7 +25,7 @@ use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
 use sluice_common::streams::STREAMED;
 
-use super::{outage_note, preview, submit};
+use super::{hear_ending, outage_note, preview, submit};
 use crate::args::{AttachArgs, SubmitArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
@@ -83,10 +83,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     let (send, events) = mpsc::channel();
     // Before the submit, so that Ctrl-C never leaves an unnoticed step behind.
     let tell = send.clone();
-    signals::forward(&signals::ending(), move |signal| {
-        tell.send(RunEvent::Signal(signal)).is_ok()
-    })
-    .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+    hear_ending(move |signal| tell.send(RunEvent::Signal(signal)).is_ok())?;
     let mut early = None;
     let Some(step) = submit(client, request, &send, &events, &mut early, out)? else {
         return Ok(signals::exit_code(early.unwrap_or(SIGINT)));
@@ -136,10 +133,7 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
     }
     let (send, events) = mpsc::channel();
     let tell = send.clone();
-    signals::forward(&signals::ending(), move |signal| {
-        tell.send(RunEvent::Signal(signal)).is_ok()
-    })
-    .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+    hear_ending(move |signal| tell.send(RunEvent::Signal(signal)).is_ok())?;
     let leave = match args.terminal {
         true => "Enter, `~` and `.` leave",
         false => "Ctrl-C leaves",

@@ -181,6 +181,15 @@ pub struct Position {
     pub part: Option<FilePart>,
 }
 
+impl Position {
+    /// Notes that the part of the file is lost, so that it comes from its start.
+    pub fn forget_part(&mut self) {
+        if let Some(part) = &mut self.part {
+            part.bytes = 0;
+        }
+    }
+}
+
 /// Part of a file, from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {

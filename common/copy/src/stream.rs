@@ -53,8 +53,7 @@ impl<R: Read> CopyReader<R> {
     /// If the stream ends or breaks, or if something else comes.
     pub fn message<T: DeserializeOwned>(&mut self) -> Result<T, CopyError> {
         match self.frame()? {
-            MESSAGE => decode(&self.buffer, MAX_PAYLOAD_BYTES)
-                .map_err(|e| CopyError::Protocol(format!("a message that is unknown here: {e}"))),
+            MESSAGE => Contents::parse(&self.buffer),
             _ => Err(CopyError::Protocol("contents outside of a file".to_owned())),
         }
     }

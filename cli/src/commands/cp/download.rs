@@ -12,6 +12,7 @@ use sluice_copy::{
 
 use super::session::{CopySession, HelperInput, HelperOutput};
 use crate::client::ExecConnection;
+use crate::commands::hear_ending;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::signals;
@@ -73,7 +74,11 @@ impl Download<'_> {
                 (Err(CopyError::Lost(_)), Some(refused)) => return Err(refused),
                 (Err(CopyError::Lost(why)), None) => session.on_lost(&why.to_string())?,
                 // This machine has lost the part, so the file comes from its start.
-                (Err(CopyError::PartGone(_)), _) => self.forget_part(),
+                (Err(CopyError::PartGone(_)), _) => {
+                    if let Some(position) = &mut self.position {
+                        position.forget_part();
+                    }
+                }
                 (Err(error), _) => return Err(Failure::Failed(error.to_string())),
             }
         }
@@ -93,13 +98,6 @@ impl Download<'_> {
         let (destination, transfer) = (self.destination, self.transfer);
         let copied = asked.and_then(|()| receive(&mut input, destination, transfer, self));
         (copied, input.into_inner().close())
-    }
-
-    fn forget_part(&mut self) {
-        let part = self.position.as_mut().and_then(|it| it.part.as_mut());
-        if let Some(part) = part {
-            part.bytes = 0;
-        }
     }
 }
 
@@ -138,11 +136,10 @@ impl PartFile {
 
     fn remove_at_signal(&self) -> Result<(), Failure> {
         let part = self.clone();
-        let heard = signals::forward(&signals::ending(), move |signal| {
+        hear_ending(move |signal| {
             part.remove();
             std::process::exit(i32::from(signals::exit_code(signal)))
-        });
-        heard.map_err(|e| Failure::Failed(format!("signals cannot be heard: {e}")))
+        })
     }
 }
 

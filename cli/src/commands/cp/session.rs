@@ -15,6 +15,7 @@ use crate::client::{
 };
 use crate::failure::Failure;
 use crate::render;
+use crate::request_builder::fill_random;
 
 /// Time without progress after which a copy gives up: a restart of a daemon takes seconds, one of a host minutes.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(60);
@@ -41,8 +42,7 @@ impl<'a> CopySession<'a> {
         let step = step_id(step).map_err(Failure::Usage)?;
         let view = client.step_called(&step)?;
         let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes)
-            .map_err(|e| Failure::Failed(format!("the system has no random numbers: {e}")))?;
+        fill_random(&mut bytes)?;
         Ok(Self {
             client,
             id: view.id,

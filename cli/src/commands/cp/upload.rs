@@ -14,6 +14,7 @@ use sluice_copy::{
 
 use super::session::{CopySession, HelperInput, HelperOutput};
 use crate::client::{ExecConnection, MessageReader};
+use crate::commands::hear_ending;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::signals;
@@ -90,7 +91,11 @@ impl Upload<'_> {
                 (_, Err(error)) if !matches!(error, CopyError::Lost(_)) => {
                     return Err(Failure::Failed(error.to_string()));
                 }
-                (UploadEnd::Failed(CopyFailure::PartGone), _) => self.forget_part(),
+                (UploadEnd::Failed(CopyFailure::PartGone), _) => {
+                    if let Some(position) = &mut self.progress.position {
+                        position.forget_part();
+                    }
+                }
                 (UploadEnd::Failed(failure @ CopyFailure::Failed(_)), _) => {
                     return Err(Failure::Failed(failure.to_string()));
                 }
@@ -133,13 +138,6 @@ impl Upload<'_> {
             (sent, end)
         })
     }
-
-    fn forget_part(&mut self) {
-        let position = self.progress.position.as_mut();
-        if let Some(part) = position.and_then(|it| it.part.as_mut()) {
-            part.bytes = 0;
-        }
-    }
 }
 
 /// Signals that end this command. The first ends the copy, and the helper removes the file that has not arrived as a whole.
@@ -154,7 +152,7 @@ impl EndSignal {
     fn listen(out: Out) -> Result<Self, Failure> {
         let (heard, signal) = (Arc::<AtomicBool>::default(), Arc::<AtomicI32>::default());
         let (flag, number) = (Arc::clone(&heard), Arc::clone(&signal));
-        let listening = signals::forward(&signals::ending(), move |signal| {
+        hear_ending(move |signal| {
             if flag.load(Ordering::Relaxed) {
                 std::process::exit(i32::from(signals::exit_code(signal)))
             }
@@ -162,8 +160,7 @@ impl EndSignal {
             flag.store(true, Ordering::Relaxed);
             out.progress("ending the copy; a second Ctrl-C does not wait for the host");
             true
-        });
-        listening.map_err(|e| Failure::Failed(format!("signals cannot be heard: {e}")))?;
+        })?;
         Ok(Self { heard, signal })
     }
 
