@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the same work with Sluice and with HyperQueue on this machine, one after the other, and prints a table of both.
 
-`python3 tests/rivals/beside_hyperqueue.py [STEPS] [PARTS]` needs the package `hyperqueue` of Python's registry and Sluice's programs in
-`$BIN` (`target/release`). Both are called from this process: Sluice by its HTTP API, HyperQueue by its library, which
-runs its server and its worker here and looks once a second whether all have ended. Sluice writes each decision to disk before it acts on it, and gives each step a
-control group and files for its output; HyperQueue writes nothing but the output, and that only where the table says so.
-An array is one job there too. Resident memory is that of all of Sluice's daemons; HyperQueue's is that of this process,
-less what it was before the server was started.
+`python3 tests/rivals/beside_hyperqueue.py [STEPS] [PARTS]` needs the package `hyperqueue` of Python's registry and
+Sluice's programs in `$BIN` (`target/release`). Each column has a process of its own, from which its rival is called:
+Sluice by its HTTP API, HyperQueue by its library, which runs its server and its worker in that process and looks once a
+second whether all have ended. Sluice writes each decision to disk before it acts on it, and gives each step a control
+group and files for its output; HyperQueue writes nothing but the output, and that only where the table says so. An array
+is one job there too. Resident memory is that of all of Sluice's daemons; HyperQueue's is that of its process, less what
+it was before the server was started.
 """
 
 import http.client
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -136,12 +139,12 @@ def first_instruction(rival, folder):
 
 
 def throughput(rival, submit, count):
-    """Steps a second of the submit, and until all have ended."""
+    """Time of the submit and steps a second, and steps a second until all have ended."""
     begun = time.monotonic()
     submitted = submit(count)
     called = time.monotonic() - begun
     rival.wait(submitted)
-    return f"{count / called:.0f}/s", f"{count / (time.monotonic() - begun):.0f}/s"
+    return f"{called * 1000:.1f} ms, {count / called:.0f}/s", f"{count / (time.monotonic() - begun):.0f}/s"
 
 
 def memory(rival):
@@ -151,9 +154,16 @@ def memory(rival):
     return f"{sum(each):.0f} MiB{parts}"
 
 
-def measure(make, steps, parts):
+RIVALS = {
+    "Sluice": Sluice,
+    "HyperQueue with output files": lambda folder: HyperQueue(folder, True),
+    "HyperQueue without": lambda folder: HyperQueue(folder, False),
+}
+
+
+def measure(name, steps, parts):
     with tempfile.TemporaryDirectory() as folder:
-        rival = make(Path(folder))
+        rival = RIVALS[name](Path(folder))
         try:
             rival.wait(rival.submit(["/bin/true"]))
             return [
@@ -168,14 +178,16 @@ def measure(make, steps, parts):
             rival.stop()
 
 
+def measure_alone(*arguments):
+    """Measures in a process that has done nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(measure, *arguments).result()
+
+
 def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     parts = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
-    columns = {
-        "Sluice": measure(Sluice, steps, parts),
-        "HyperQueue with output files": measure(lambda folder: HyperQueue(folder, True), steps, parts),
-        "HyperQueue without": measure(lambda folder: HyperQueue(folder, False), steps, parts),
-    }
+    columns = {name: measure_alone(name, steps, parts) for name in RIVALS}
     rows = [
         "resident memory, idle",
         "submit to first instruction",
