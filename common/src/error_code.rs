@@ -181,6 +181,8 @@ codes! {
     CannotSuspend = "cannot_suspend", 409;
     /// The step is not queued, or an earlier attempt of it still holds resources, so it cannot be moved to another pool.
     CannotMove = "cannot_move", 409;
+    /// The step has not ended, still holds resources, or is a part of an array, so it cannot be deleted.
+    CannotDelete = "cannot_delete", 409;
     /// The pool to which a step was to be moved would reject it.
     MoveRejected = "move_rejected", 409;
     /// The platforms are not well-formed names.

@@ -95,9 +95,13 @@ fn steps_routes() -> Router<Api> {
         .route("/v1/steps:suspend", steps::act_on_many(StepAction::Suspend))
         .route("/v1/steps:resume", steps::act_on_many(StepAction::Resume))
         .route("/v1/steps:requeue", steps::act_on_many(StepAction::Requeue))
+        .route("/v1/steps:delete", steps::act_on_many(StepAction::Delete))
         .route(
             "/v1/steps/{step}",
-            get(steps::get).post(steps::act).fallback(steps::no_method),
+            get(steps::get)
+                .post(steps::act)
+                .delete(steps::delete)
+                .fallback(steps::no_method),
         )
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))

@@ -251,7 +251,7 @@ impl Store {
                     });
                     environment.insert(step.as_str(), sealed.as_slice())?;
                 }
-                if let Record::StepForgotten { step } = &stamped.record {
+                if let Record::StepForgotten { step, .. } = &stamped.record {
                     environment.remove(step.as_str())?;
                 }
             }

@@ -192,6 +192,16 @@ def steer(judge):
     answer = judge.call(200, "post", "/v1/steps:cancel", "?grace_period=0s", body=napping)
     assert [step["id"] for step in answer["steps"]] == ["napper"], answer
     judge.call(200, "get", "/v1/steps", "?since=1h&sort=-ended&limit=2")
+    judge.error(404, "unknown_step", "delete", "/v1/steps/{step}", step="nobody")
+    judge.error(409, "cannot_delete", "delete", "/v1/steps/{step}", step="whole")
+    judge.state_of("napper", "cancelled")
+    # It is deleted as soon as its resources were seen free.
+    deadline = time.monotonic() + SOON
+    while not judge.call(200, "post", "/v1/steps:delete", body={"filter": {"name": "nap*"}})["matched"]:
+        assert time.monotonic() < deadline
+    judge.call(201, "post", "/v1/steps", body={"id": "lost", "command": ["true"], "pool": "nowhere"})
+    judge.call(204, "delete", "/v1/steps/{step}", step="lost")
+    judge.error(409, "id_in_use", "post", "/v1/steps", body={"id": "napper", "command": ["true"]})
 
 
 def exec_beside(judge):
@@ -256,7 +266,7 @@ def refuse(judge):
     big = {"reserved": {"tokens": 5}}
     judge.error(409, "invalid_policy", "put", "/v1/pools/{pool}/policies/{subject}", body=big, **names)
     status, headers, raw = fetch("POST", "/v1/steps/whole")
-    assert (status, headers["allow"]) == (405, "GET,HEAD"), raw
+    assert (status, headers["allow"]) == (405, "GET,HEAD,DELETE"), raw
     judge.check({"$ref": "#/components/schemas/Error"}, json.loads(raw), "405")
 
 

@@ -6,6 +6,7 @@ use sluice_common::time::Span;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::selection::StepFilters;
 use super::step;
 use super::values::{duration, step_id};
 
@@ -143,6 +144,9 @@ pub(crate) struct ApplyArgs {
 /// Kinds that can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DeleteKind {
+    /// Steps that have ended, by id, name or pattern, or by filters.
+    #[value(aliases = ["steps"])]
+    Step,
     /// Lost or disconnected hosts.
     #[value(aliases = ["nodes", "no"])]
     Node,
@@ -172,18 +176,28 @@ pub(crate) enum DeleteKind {
     ApiToken,
 }
 
+/// Arguments that stand for names.
+const FILE_OR_FILTER: [&str; 7] = [
+    "file", "selector", "state", "subject", "pool", "mine", "all",
+];
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
     pub(crate) kind: Option<DeleteKind>,
     /// Names; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
-    #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
+    #[arg(value_name = "NAME", value_parser = any_name, required_unless_present_any = FILE_OR_FILTER, conflicts_with = "all")]
     pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filters: StepFilters,
+    /// Do not ask, although patterns or filters may select many steps.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     /// The pools, policies and templates of this YAML file, all of them or none; `-` is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "names"])]
     pub(crate) file: Option<PathBuf>,
-    /// Delete nothing, and show the effects. For pools and policies.
+    /// Delete nothing, and show the effects. For pools, policies and steps.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Of a disconnected node that may still run steps: forget it as soon as it is lost and they are requeued. Of pools
@@ -195,6 +209,8 @@ pub(crate) struct DeleteArgs {
 /// Parses a name, or `KIND/NAME` as `-o name` prints it.
 fn any_name(text: &str) -> Result<String, String> {
     let kinds = [
+        "step/",
+        "steps/",
         "pool/",
         "pools/",
         "po/",

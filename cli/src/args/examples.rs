@@ -290,8 +290,12 @@ pub(super) const DELETE: &str = "\
 Examples:
   sluice delete node gpu-1
   sluice delete node gpu-1 --force
+  sluice delete step nightly-7
+  sluice delete step 'nightly-*' --state failed --dry-run
 
-Its access ends too: it must join again. A node that is linked is not deleted: drain it and stop its
+A step is deleted after its end; its output stays on its host for a while. `sluice cancel` ends one.
+
+The access of a node ends too: it must join again. A node that is linked is not deleted: drain it and stop its
 agent first, or end its access at once with --force. Its pool loses its capacity.";
 
 pub(super) const DETECT: &str = "\

@@ -226,7 +226,7 @@ mod tests {
                 "`describe pod`: sluice describe step STEP",
             ),
             ("delete pod a", "`delete pod`: sluice cancel STEP"),
-            ("delete step a", "`delete step`: sluice cancel STEP"),
+            ("delete job a", "`delete job`: sluice cancel STEP"),
             ("get pods -A", "`get pods`: sluice get steps"),
             (
                 "get all",

@@ -1,16 +1,28 @@
-//! Arguments that select steps, shared by `cancel`, `suspend`, `resume`, `requeue` and `wait`.
+//! Arguments that select steps, shared by `cancel`, `suspend`, `resume`, `requeue`, `delete` and `wait`.
 
 use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
 
 use super::values::{state_parser, step_id};
 
+/// Arguments of which one is required.
+const SELECTING: [&str; 7] = [
+    "steps", "selector", "state", "subject", "pool", "mine", "all",
+];
+
 #[derive(Clone, Debug, clap::Args)]
-#[group(required = true, multiple = true)]
+#[group(required = true, multiple = true, args = SELECTING)]
 pub(crate) struct StepSelector {
     /// Ids or names of steps, or patterns of them: `*` stands for any text, `?` for any character.
-    #[arg(value_name = "STEP", value_parser = step_id)]
+    #[arg(value_name = "STEP", value_parser = step_id, conflicts_with = "all")]
     pub(crate) steps: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filters: StepFilters,
+}
+
+/// Flags that select steps.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct StepFilters {
     /// Steps with these labels: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY notin (A, B), KEY or !KEY, separated by
     /// commas.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
@@ -28,8 +40,20 @@ pub(crate) struct StepSelector {
     #[arg(long, help_heading = "Filters")]
     pub(crate) mine: bool,
     /// All steps that you may change.
-    #[arg(long, conflicts_with = "steps", help_heading = "Filters")]
+    #[arg(long, help_heading = "Filters")]
     pub(crate) all: bool,
+}
+
+impl StepFilters {
+    /// Whether any flag is set.
+    pub(crate) fn are_set(&self) -> bool {
+        self.selector.is_some()
+            || !self.state.is_empty()
+            || self.subject.is_some()
+            || self.pool.is_some()
+            || self.mine
+            || self.all
+    }
 }
 
 /// Flags of commands that change many steps.

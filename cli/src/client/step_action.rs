@@ -1,4 +1,4 @@
-//! Calls that suspend, resume, requeue, move or cancel a step.
+//! Calls that suspend, resume, requeue, move, cancel or delete a step.
 
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub(crate) enum StepAction {
     Resume,
     /// Stop it and queue it again.
     Requeue,
+    /// Forget it after its end.
+    Delete,
     /// Stop it for good.
     Cancel {
         /// Grace period, if shorter than the step's own.
@@ -31,6 +33,7 @@ impl StepAction {
             StepAction::Suspend => "suspend",
             StepAction::Resume => "resume",
             StepAction::Requeue => "requeue",
+            StepAction::Delete => "delete",
             StepAction::Cancel { .. } => "cancel",
         }
     }
@@ -43,6 +46,7 @@ impl StepAction {
             StepAction::Suspend
             | StepAction::Resume
             | StepAction::Requeue
+            | StepAction::Delete
             | StepAction::Cancel { grace: None } => Query::new(),
         }
     }
@@ -55,7 +59,14 @@ impl Client {
         self.post_with(&path, &action.query(), &serde_json::json!({}))
     }
 
-    /// Calls `POST /v1/steps:suspend`, `:resume`, `:requeue` or `:cancel`.
+    /// Calls `DELETE /v1/steps/{id}`.
+    pub(crate) fn delete_step(&self, id: &str) -> Result<(), ApiError> {
+        let url = self.url(&format!("/v1/steps/{}", segment(id)), &Query::new());
+        let request = self.authorized(self.agent.delete(url));
+        self.checked(request.call()).map(|_| ())
+    }
+
+    /// Calls `POST /v1/steps:suspend`, `:resume`, `:requeue`, `:delete` or `:cancel`.
     pub(crate) fn act_on_steps(
         &self,
         action: StepAction,

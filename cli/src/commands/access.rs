@@ -4,8 +4,7 @@ use sluice_common::api::{ApiTokenCreated, ApiTokenRequest, ApiTokenView, WhoAmIV
 
 use super::{outage_note, submit};
 use crate::args::{
-    ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, DeleteArgs,
-    DeleteKind, Format,
+    ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, Format,
 };
 use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
@@ -29,16 +28,7 @@ pub(crate) fn api_token(client: &Client, args: ApiTokenArgs, out: Out) -> Result
             show::list(&tokens, out)?;
             Ok(0)
         }
-        ApiTokenCommand::Delete { names } => {
-            let args = DeleteArgs {
-                kind: Some(DeleteKind::ApiToken),
-                names,
-                file: None,
-                dry_run: false,
-                force: false,
-            };
-            super::delete::run(client, &args, out)
-        }
+        ApiTokenCommand::Delete { names } => super::delete::api_tokens(client, &names, out),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `sluice cancel`, `suspend`, `resume` and `requeue` of the steps that patterns or filters select: one call of the API.
+//! `sluice cancel`, `suspend`, `resume`, `requeue` and `delete` of the steps that patterns or filters select: one call of the API.
 //!
 //! On a terminal it asks before it changes more than one step. Without a terminal it needs `--yes`, whatever the filters
 //! select at the moment: a script never hangs, and never fails only on the day when two steps match.
@@ -40,12 +40,13 @@ pub(crate) fn run(
         ));
     }
     if flags.dry_run || found.matched == 0 {
-        return show_all(&found, out);
+        return show_all(&found, None, out);
     }
     if found.matched > 1 && !flags.yes && !agreed(action, found.matched, out)? {
         return Err(Failure::Failed("nothing was changed".to_owned()));
     }
-    show_all(&call(client, action, false, &filter, out)?, out)
+    let changed = call(client, action, false, &filter, out)?;
+    show_all(&changed, Some(action), out)
 }
 
 /// Makes the call until it has reached the end, and adds up the answers.
@@ -89,13 +90,21 @@ fn agreed(action: StepAction, count: u64, out: Out) -> Result<bool, Failure> {
     Ok(matches!(line.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-fn show_all(answer: &StepsActionView, out: Out) -> Result<u8, Failure> {
+/// Lists the steps as they are after the action, or without one as they are now.
+fn show_all(
+    answer: &StepsActionView,
+    done_by: Option<StepAction>,
+    out: Out,
+) -> Result<u8, Failure> {
     let (failed, done): (Vec<_>, Vec<_>) =
         answer.steps.iter().partition(|step| step.error.is_some());
     match out.format() {
         Format::Json | Format::Yaml => show::value(answer, out)?,
         Format::Table | Format::Wide => {
-            let lines: String = done.iter().map(|step| line(step, out) + "\n").collect();
+            let lines: String = done
+                .iter()
+                .map(|step| line(step, done_by, out) + "\n")
+                .collect();
             out.result(&lines)?;
         }
         Format::Name => {
@@ -117,7 +126,10 @@ fn show_all(answer: &StepsActionView, out: Out) -> Result<u8, Failure> {
     Ok(if answer.failed > 0 { FAILED } else { 0 })
 }
 
-fn line(step: &StepOutcomeView, out: Out) -> String {
+fn line(step: &StepOutcomeView, done_by: Option<StepAction>, out: Out) -> String {
+    if done_by == Some(StepAction::Delete) {
+        return format!("step/{} deleted", safe(&step.id));
+    }
     let state = out.paint(tone(step.state), step.state);
     let held = if step.held { " (held)" } else { "" };
     format!("{} {state}{held}", safe(&step.id))

@@ -1,30 +1,38 @@
-//! `sluice delete`: forgets lost hosts, each even if others fail, and deletes pools and policies, all or none.
+//! `sluice delete`: forgets lost hosts and ended steps, each even if others fail, and deletes pools and policies, all or none.
 
 use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
 use super::apply::{self, ChangeOptions};
+use super::change_many;
 use super::cordon::change;
-use crate::args::{DeleteArgs, DeleteKind};
-use crate::client::{ApiError, Client};
+use crate::args::{ChangeFlags, DeleteArgs, DeleteKind, StepSelector};
+use crate::client::{ApiError, Client, StepAction};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
 
 pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
+    let is_of_steps = args.kind == Some(DeleteKind::Step);
+    if !is_of_steps && (args.filters.are_set() || args.yes) {
+        return Err(Failure::Usage(
+            "filters and --yes are for steps: write sluice delete step before them".to_owned(),
+        ));
+    }
     if let Some(file) = &args.file {
         let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file, out)?.into_iter().unzip();
         let made = terms(client, args, delete, out);
         return made.map_err(|failure| apply::placed(failure, &places));
     }
     match args.kind {
+        Some(DeleteKind::Step) => steps(client, args, out),
         None | Some(DeleteKind::Node) if args.dry_run => Err(Failure::Usage(
-            "--dry-run is for pools, platforms and policies: leave it out here".to_owned(),
+            "--dry-run is for steps, pools, platforms and policies: leave it out here".to_owned(),
         )),
         None | Some(DeleteKind::Node) => nodes(client, args, out),
         Some(DeleteKind::ApiToken) if args.dry_run || args.force => Err(Failure::Usage(
             "--dry-run and --force are for what others use: leave them out here".to_owned(),
         )),
-        Some(DeleteKind::ApiToken) => api_tokens(client, args, out),
+        Some(DeleteKind::ApiToken) => api_tokens(client, &args.names, out),
         Some(DeleteKind::Role) => {
             let names = args.names.iter().cloned();
             let roles = names.map(|name| DeleteDocument::Role { name });
@@ -61,6 +69,37 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
     }
 }
 
+/// Deletes each step that is listed even if others fail.
+fn steps(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
+    if args.force {
+        return Err(Failure::Usage(
+            "--force is not for steps: `sluice cancel` ends them, and then they can be deleted"
+                .to_owned(),
+        ));
+    }
+    let wanted = StepSelector {
+        steps: args.names.clone(),
+        filters: args.filters.clone(),
+    };
+    if args.dry_run || !wanted.is_list() {
+        let (yes, dry_run) = (args.yes, args.dry_run);
+        let flags = ChangeFlags { yes, dry_run };
+        return change_many::run(client, StepAction::Delete, &wanted, flags, out);
+    }
+    let mut code = 0;
+    for name in &wanted.steps {
+        let shown = render::safe(name);
+        match client.for_step(name, |id| client.delete_step(id)) {
+            Ok(()) => out.result(&format!("step/{shown} deleted\n"))?,
+            Err(error) => {
+                code = FAILED;
+                out.error(&format!("{shown}: {error}"));
+            }
+        }
+    }
+    Ok(code)
+}
+
 fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     let Some((pool, name)) = name.split_once('/') else {
         return Err(Failure::Usage(format!(
@@ -73,9 +112,9 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
 }
 
 /// Deletes each token even if others fail.
-fn api_tokens(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
+pub(super) fn api_tokens(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {
     let mut code = 0;
-    for name in &args.names {
+    for name in names {
         let shown = render::safe(name);
         match client.revoke_api_token(name) {
             Ok(()) => out.result(&format!("api-token/{shown} deleted\n"))?,

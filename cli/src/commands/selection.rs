@@ -2,7 +2,6 @@
 
 use sluice_common::api::StepFilter;
 use sluice_common::selector::Selector;
-use sluice_common::state::StepState;
 use sluice_common::step_names::{in_list, is_pattern};
 
 use crate::args::StepSelector;
@@ -12,28 +11,23 @@ use crate::failure::Failure;
 impl StepSelector {
     /// Whether it lists steps by id or name, without a pattern or a filter.
     pub(crate) fn is_list(&self) -> bool {
-        let filtered = self.selector.is_some()
-            || !self.state.is_empty()
-            || self.subject.is_some()
-            || self.pool.is_some()
-            || self.mine
-            || self.all;
-        !filtered && !self.steps.iter().any(|text| is_pattern(text))
+        !self.filters.are_set() && !self.steps.iter().any(|text| is_pattern(text))
     }
 
     /// Returns the filters of the API. With several, a step is selected if it matches all.
     pub(crate) fn filter(&self, client: &Client) -> Result<StepFilter, Failure> {
         let names: Vec<String> = self.steps.iter().map(|name| in_list(name)).collect();
-        let states: Vec<&str> = self.state.iter().copied().map(StepState::as_str).collect();
+        let filters = &self.filters;
+        let states: Vec<&str> = filters.state.iter().map(|it| it.as_str()).collect();
         let mut filter = StepFilter {
             name: Some(names.join(",")).filter(|names| !names.is_empty()),
             state: Some(states.join(",")).filter(|states| !states.is_empty()),
-            subject: self.subject.clone(),
-            pool: self.pool.clone(),
-            labels: self.selector.as_ref().map(Selector::to_string),
+            subject: filters.subject.clone(),
+            pool: filters.pool.clone(),
+            labels: filters.selector.as_ref().map(Selector::to_string),
             ..StepFilter::default()
         };
-        if self.mine {
+        if filters.mine {
             add_mine(client, &mut filter)?;
         }
         Ok(filter)

@@ -97,6 +97,7 @@ fn submitter() -> Vec<AccessRule> {
         Verb::Resume,
         Verb::Requeue,
         Verb::Move,
+        Verb::Delete,
         Verb::Get,
         Verb::List,
     ];

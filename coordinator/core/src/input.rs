@@ -177,6 +177,8 @@ pub enum StepAction {
     Resume,
     /// Stops the step and queues it again in its old place.
     Requeue,
+    /// Forgets a step that has ended and holds nothing.
+    Delete,
 }
 
 /// One change of a document.

@@ -110,7 +110,12 @@ pub enum Record {
     /// A step reached a terminal state.
     StepEnded(StepEnded),
     /// A step in a terminal state was dropped from memory, because more have ended since than are kept.
-    StepForgotten { step: StepId },
+    StepForgotten {
+        step: StepId,
+        /// Whether a caller deleted it; then its id stays taken.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        deleted: bool,
+    },
     /// An admin cordoned a node, or changed the reason. Running steps go on.
     NodeCordoned {
         node: NodeName,

@@ -92,6 +92,9 @@ pub(crate) struct StoredState {
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
+    /// Ids of deleted steps by the numbers of their records; at most [`MAX_DELETED_KEPT`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    deleted: BTreeMap<u64, StepId>,
     /// Time of the last applied record.
     #[serde(default)]
     clock: Time,
@@ -105,6 +108,9 @@ pub(crate) struct StoredState {
     #[serde(default)]
     admission: Admission,
 }
+
+/// Most ids of deleted steps that are kept: those that were deleted last.
+pub(crate) const MAX_DELETED_KEPT: usize = 100_000;
 
 impl From<StoredState> for State {
     fn from(stored: StoredState) -> Self {
@@ -123,6 +129,11 @@ impl State {
     /// Number of the last applied record; 0 before the first.
     pub fn seq(&self) -> u64 {
         self.stored.seq
+    }
+
+    /// Whether a step with this id was deleted.
+    pub(crate) fn is_deleted(&self, id: &StepId) -> bool {
+        self.index.deleted.contains(id)
     }
 
     /// The epoch that began last.

@@ -14,6 +14,7 @@ mod checkpoint;
 mod cluster;
 mod declared;
 mod default_amounts;
+mod deletes;
 mod delivery;
 mod dependencies;
 mod ends;

@@ -163,7 +163,7 @@ impl RecordLogger {
             Record::StepMoved(it) => info!(step = %it.step, pool = %it.pool, "step moved"),
             Record::Requeued { step, reason } => requeued(state, step, reason),
             Record::StepEnded(it) => ended(state, &it.step, it.state, &it.reason),
-            Record::StepForgotten { step } => debug!(%step, "step forgotten"),
+            Record::StepForgotten { step, deleted } => debug!(%step, deleted, "step forgotten"),
             Record::NodeCordoned { node, reason } => info!(%node, why = %reason, "node cordoned"),
             Record::NodeDraining(NodeDraining {
                 node,

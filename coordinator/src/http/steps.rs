@@ -1,4 +1,4 @@
-//! Reads of one step, and waiting for, cancelling, suspending, resuming, requeueing and moving it. `steps/list.rs` has the
+//! Reads of one step, and waiting for, cancelling, suspending, resuming, requeueing, moving and deleting it. `steps/list.rs` has the
 //! lists, `steps/many.rs` the calls on many steps.
 
 mod fields;
@@ -9,7 +9,7 @@ mod order;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, PartPhase, Refusal, Step, StepAction};
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::access::Caller;
 use super::error::ApiError;
-use super::params::{self, Params, Segment};
+use super::params::{self, NoParams, Params, Segment};
 use super::verbs::STEPS;
 use super::{Api, step_move};
 use crate::view;
@@ -103,6 +103,19 @@ pub(super) async fn act(
         _ => cancel(&api, id, grace).await,
     }
     .map(|view| Json(caller.seen(view)).into_response())
+}
+
+/// Handles `DELETE /v1/steps/{id}`: 204 if it is forgotten.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<StatusCode, ApiError> {
+    let (id, _) = STEPS.split(&segment, "DELETE")?;
+    let id = params::step_id(id)?;
+    let forgotten = (api.engine()).act_on_step(id, StepAction::Delete, |_, result| result);
+    forgotten.await??;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Answers every other method.

@@ -17,7 +17,7 @@ pub(super) struct Verbs {
 
 pub(super) const STEPS: Verbs = Verbs {
     under: "/v1/steps/",
-    own: "GET,HEAD",
+    own: "GET,HEAD,DELETE",
     verbs: &[
         ("cancel", "POST"),
         ("wait", "GET,HEAD"),

@@ -94,6 +94,7 @@ def flows(api: Api) -> Iterator[Flow[Any]]:
     yield from (api.pools(), api.pool("a"), api.nodes("p"), api.node("a"), api.wait("a", "running", 5))
     yield from (api.logs("a", "stderr", follow=True, attempt=1, rank=1, offset=1), api.events(5, "a", "n", False))
     yield from (api.events("now", "a", "n", True), api.move("a", "p"))
+    yield api.delete("a")
     yield from (api.act("a", verb, 5) for verb in ("cancel",))
     yield from (api.act("a", verb, None) for verb in ("suspend", "resume", "requeue"))
     yield from (api.cancel_many({"id": "a"}, False, True, 5), api.cancel_many({}, True, False, None))

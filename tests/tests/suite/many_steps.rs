@@ -154,6 +154,45 @@ fn steps_are_changed_by_pattern_and_filter_and_a_script_says_yes() {
 }
 
 #[test]
+fn steps_that_have_ended_are_deleted_and_others_are_kept() {
+    let dev = Dev::start();
+    dev.ok(&["submit", "--id", "lives", "--", "sleep", "1000"]);
+    dev.ok(&["submit", "--id", "many", "--array", "0-2", "--", "true"]);
+    for id in ["one", "two"] {
+        dev.ok(&["submit", "--id", id, "--name", "short", "--", "false"]);
+    }
+    dev.sluice(&["wait", "one", "two", "many"]);
+    let refused = |args: &[&str], why: &str| {
+        let said = dev.sluice(args);
+        assert_ne!(said.code, 0, "{args:?}");
+        assert!(said.stderr.contains(why), "{args:?}: {}", said.stderr);
+        said.stdout
+    };
+    // Ended steps are listed as soon as their resources were seen free.
+    eventually("all that ended can be deleted", || {
+        let listed = dev.ok(&["delete", "steps", "--all", "--dry-run"]);
+        (listed == "many succeeded\none failed\ntwo failed\n").then_some(())
+    });
+    let gone = refused(
+        &["delete", "step", "lives", "step/one"],
+        "`sluice cancel lives` first",
+    );
+    assert_eq!(gone, "step/one deleted\n");
+    refused(&["delete", "step", "many.1"], "`sluice delete step many`");
+    refused(&["delete", "steps", "sh*"], "add --yes");
+    let gone = dev.ok(&["delete", "steps", "--state", "failed,succeeded", "--yes"]);
+    assert_eq!(gone, "step/many deleted\nstep/two deleted\n");
+    let left = dev.ok(&["get", "steps", "--all", "--parts", "-o", "name"]);
+    assert_eq!(left, "step/lives\n");
+    refused(&["submit", "--id", "one", "--", "true"], "was deleted");
+    refused(&["delete", "step", "lives", "--force"], "sluice cancel");
+    refused(
+        &["delete", "pool", "a", "--mine"],
+        "filters and --yes are for steps",
+    );
+}
+
+#[test]
 fn a_terminal_is_asked_before_many_steps_change() {
     let (dev, _) = closed();
     submit(

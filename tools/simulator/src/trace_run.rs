@@ -363,7 +363,7 @@ impl TraceRun {
                 if let Record::Allocated(record::Allocated { attempt, .. }) = &stamped.record {
                     self.promises.end(&attempt.step);
                 }
-                if let Record::StepForgotten { step } = &stamped.record {
+                if let Record::StepForgotten { step, .. } = &stamped.record {
                     self.work.remove(step);
                     self.promises.end(step);
                 }

@@ -401,8 +401,6 @@ pub(super) const THINGS: [(&[&str], KindCommands); 6] = [
     ),
     (
         &[
-            "step",
-            "steps",
             "job",
             "jobs",
             "task",

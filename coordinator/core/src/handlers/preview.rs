@@ -74,7 +74,8 @@ pub(crate) fn preview(
         Err(
             refusal @ (Refusal::NotAnArray { .. }
             | Refusal::UnpairedPart { .. }
-            | Refusal::IdInUse { .. }),
+            | Refusal::IdInUse { .. }
+            | Refusal::IdDeleted { .. }),
         ) => {
             let line = failed(None, Check::Refused(refusal.clone().into()));
             Some((CheckStatus::Failed, Vec::from([line])))

@@ -1,4 +1,6 @@
-//! Suspends, resumes and requeues steps on request.
+//! Suspends, resumes, requeues and deletes steps on request.
+
+use alloc::vec::Vec;
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -10,6 +12,7 @@ use crate::attempts::queue_timeout::await_units;
 use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
 use crate::context::Context;
 use crate::input::{ReplyId, StepAction};
+use crate::model::step::Step;
 use crate::output::{Answer, Refusal};
 use crate::record::{self, Record};
 use crate::terms::uses::never_starts;
@@ -19,6 +22,7 @@ pub(crate) fn on_step_action(ctx: &mut Context, reply: ReplyId, id: StepId, acti
         StepAction::Suspend => on_each(ctx, &id, hold_step),
         StepAction::Resume => on_each(ctx, &id, unhold_step),
         StepAction::Requeue => on_each(ctx, &id, restart_step),
+        StepAction::Delete => delete_step(ctx, &id),
     });
     ctx.reply(reply, Answer::Steered(done.map(|()| id)));
 }
@@ -28,6 +32,9 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
     let Some(known) = ctx.state().find(id) else {
         return Err(unknown_step(ctx, id));
     };
+    if action == StepAction::Delete {
+        return check_delete(ctx, &known);
+    }
     let is_outside = ctx.state().step(id).is_none() && !known.state.is_terminal();
     if let Some(part) = known.part_of.as_ref().filter(|_| is_outside)
         && action == StepAction::Suspend
@@ -45,6 +52,32 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
         return Err(Refusal::CannotSuspend { step, hosts });
     }
     Ok(())
+}
+
+/// Checks that a step is not a part, has ended and holds nothing, and so have its parts.
+fn check_delete(ctx: &Context, known: &Step) -> Result<(), Refusal> {
+    let (step, state) = (known.id.clone(), known.state);
+    let array = known.part_of.as_ref().map(|part| part.array.clone());
+    if let Some(array) = array.filter(|array| ctx.state().step(array).is_some()) {
+        return Err(Refusal::CannotDeletePart { step, array });
+    }
+    let mut parts = ctx.state().parts_of(&known.id);
+    if !state.is_terminal() || known.holds_units() || parts.any(|(_, part)| part.holds_units()) {
+        return Err(Refusal::CannotDelete { step, state });
+    }
+    Ok(())
+}
+
+/// Deletes an ended step, and forgets the parts of it that are remembered.
+///
+/// Its id stays taken: a host may still report an attempt of it, and a submit that is repeated must not run it again.
+fn delete_step(ctx: &mut Context, id: &StepId) {
+    let parts = ctx.state().parts_of(id).map(|(_, part)| part.id.clone());
+    let parts: Vec<StepId> = parts.collect();
+    let all = parts.into_iter().map(|part| (part, false));
+    for (step, deleted) in all.chain([(id.clone(), true)]) {
+        ctx.record(Record::StepForgotten { step, deleted });
+    }
 }
 
 /// Acts on a step, and on the parts of an array that are steps of their own.

@@ -66,6 +66,9 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             }),
         };
     }
+    if ctx.state().is_deleted(&step) {
+        return Err(Refusal::IdDeleted { step });
+    }
     if let Some(deadline) = spec.deadline.filter(|deadline| *deadline <= ctx.now()) {
         return Err(Refusal::DeadlinePassed { step, deadline });
     }

@@ -79,7 +79,7 @@ impl Record {
             R::Nominated { step, .. }
             | R::Withdrawn { step }
             | R::PartsEnded(PartsEnded { step, .. })
-            | R::StepForgotten { step } => (A::Step(step), E::Nothing),
+            | R::StepForgotten { step, .. } => (A::Step(step), E::Nothing),
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }

@@ -142,7 +142,10 @@ fn make_way(ctx: &mut Context, id: &AttemptId, warrant: &Warrant) -> bool {
         let parts = parts.map(|(_, part)| part.id.clone());
         let forgotten: Vec<_> = parts.chain([array.id.clone()]).collect();
         for step in forgotten {
-            ctx.record(Record::StepForgotten { step });
+            ctx.record(Record::StepForgotten {
+                step,
+                deleted: false,
+            });
         }
         return true;
     }
@@ -152,6 +155,7 @@ fn make_way(ctx: &mut Context, id: &AttemptId, warrant: &Warrant) -> bool {
     if is_past(step) {
         ctx.record(Record::StepForgotten {
             step: id.step.clone(),
+            deleted: false,
         });
         return true;
     }

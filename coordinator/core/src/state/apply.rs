@@ -37,7 +37,7 @@ use crate::record::{
     Allocated, Ended, LogEntry, Record, Started, StepEnded, StepQueued, StepRejected, Stopping,
 };
 
-use super::State;
+use super::{MAX_DELETED_KEPT, State};
 
 /// A record that does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ impl State {
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
             Record::Requeued { step, reason } => self.on_requeued(at, step, reason),
             Record::StepEnded(it) => self.on_step_ended(at, it),
-            Record::StepForgotten { step } => self.on_step_forgotten(step),
+            Record::StepForgotten { step, deleted } => self.on_step_forgotten(step, *deleted),
             Record::Suspending(it) => self.on_suspending(at, it),
             Record::Suspended(it) => self.on_suspended(at, it),
             Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
@@ -444,7 +444,7 @@ impl State {
         Ok(())
     }
 
-    fn on_step_forgotten(&mut self, id: &StepId) -> ApplyResult {
+    fn on_step_forgotten(&mut self, id: &StepId, deleted: bool) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, id)?;
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
@@ -452,7 +452,20 @@ impl State {
         self.index.drop_finished(step);
         self.index.drop_submitted(step);
         self.stored.steps.remove(id);
+        if deleted {
+            self.note_deleted(id);
+        }
         Ok(())
+    }
+
+    fn note_deleted(&mut self, id: &StepId) {
+        self.stored.deleted.insert(self.stored.seq, id.clone());
+        self.index.deleted.insert(id.clone());
+        if self.stored.deleted.len() > MAX_DELETED_KEPT
+            && let Some((_, oldest)) = self.stored.deleted.pop_first()
+        {
+            self.index.deleted.remove(&oldest);
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Index {
     addresses: BTreeMap<String, BTreeSet<NodeName>>,
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
+    pub(super) deleted: BTreeSet<StepId>,
     by_state: BTreeMap<StepState, u64>,
     /// The load of each subject.
     loads: SubjectLoads,
@@ -86,6 +87,7 @@ impl Index {
         }
         index.dependents.note_ends(&stored.steps);
         index.arrays = array_index_of(stored);
+        index.deleted = stored.deleted.values().cloned().collect();
         for node in stored.nodes.values() {
             index.place_node(node);
         }

@@ -51,7 +51,10 @@ fn over_bound(ctx: &Context, subject: &Subject, (steps, bytes): (u64, u64)) -> O
 pub(crate) fn forget_old(ctx: &mut Context) {
     let bounds = ctx.settings().bounds;
     while let Some(step) = first_too_many(ctx, bounds) {
-        ctx.record(Record::StepForgotten { step });
+        ctx.record(Record::StepForgotten {
+            step,
+            deleted: false,
+        });
     }
 }
 

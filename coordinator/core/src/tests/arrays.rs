@@ -15,13 +15,6 @@ use sluice_common::wire::ToNode;
 use super::harness::*;
 use crate::{Input, NewStep, Record, Refusal, ReplyId, StepAction};
 
-fn of_array(spec: StepSpec, indexes: &str) -> StepSpec {
-    StepSpec {
-        array: Some(indexes.parse().unwrap()),
-        ..spec
-    }
-}
-
 fn with_pending(spec: StepSpec) -> StepSpec {
     StepSpec {
         allow_pending: true,

@@ -787,6 +787,13 @@ pub(super) fn in_pool(mut spec: StepSpec, pool: &str) -> StepSpec {
     spec
 }
 
+pub(super) fn of_array(spec: StepSpec, indexes: &str) -> StepSpec {
+    StepSpec {
+        array: Some(indexes.parse().unwrap()),
+        ..spec
+    }
+}
+
 /// Has a step start after others, each as `prep` or `prep:any`.
 pub(super) fn after(mut spec: StepSpec, others: &[&str]) -> StepSpec {
     spec.after = others.iter().map(|it| it.parse().unwrap()).collect();

@@ -134,8 +134,20 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             },
             "`n` still holds steps",
         ),
-        (Record::StepForgotten { step: step("a") }, "`a` is not over"),
-        (Record::StepForgotten { step: step("z") }, "no step `z`"),
+        (
+            Record::StepForgotten {
+                step: step("a"),
+                deleted: false,
+            },
+            "`a` is not over",
+        ),
+        (
+            Record::StepForgotten {
+                step: step("z"),
+                deleted: false,
+            },
+            "no step `z`",
+        ),
     ];
     for (record, expected) in misfits {
         let mut state = harness.core.state().clone();

@@ -135,6 +135,7 @@ fn event() -> impl Strategy<Value = Event> {
         StepAction::Suspend,
         StepAction::Resume,
         StepAction::Requeue,
+        StepAction::Delete,
     ]);
     let queue_timeout = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
     let required = prop::sample::select(ExpectedEnd::ALL.to_vec());

@@ -23,7 +23,7 @@ pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
     cycle, declared, elsewhere, gpus_of, hosts, in_use, indexes_of, instead, missing, named,
-    of_platform, queue_full, standing, way_to_move,
+    of_platform, queue_full, standing, way_to_delete, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -252,9 +252,22 @@ pub enum Refusal {
         /// The first field that differs.
         differs: String,
     },
+    /// A step that had this id was deleted.
+    #[error(
+        "the id `{step}` belonged to a step that was deleted, and no second step gets it: choose another id"
+    )]
+    IdDeleted { step: StepId },
     /// The step is in a terminal state.
     #[error("step `{step}` is {state}: it is over, submit it again to run it again")]
     StepOver { step: StepId, state: StepState },
+    /// The step has not ended, or still holds resources.
+    #[error("step `{step}` is {state}, and {}", way_to_delete(step, *state))]
+    CannotDelete { step: StepId, state: StepState },
+    /// Parts are remembered with their array.
+    #[error(
+        "step `{step}` is a part of the array `{array}` and is kept as long as that: `sluice delete step {array}`"
+    )]
+    CannotDeletePart { step: StepId, array: StepId },
     /// The pool is in maintenance, and the step may run in no other.
     #[error(
         "pool `{pool}` is in maintenance and takes no new steps: {message}; try again when that is over{}",

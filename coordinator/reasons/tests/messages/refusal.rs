@@ -267,7 +267,18 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             step: name("sweep.7"),
             array: name("sweep"),
         }],
-        Some(Refusal::CannotMovePart { .. }) => vec![Refusal::StepOver {
+        Some(Refusal::CannotMovePart { .. }) => [StepState::Running, StepState::Failed]
+            .map(|state| Refusal::CannotDelete {
+                step: step(),
+                state,
+            })
+            .into(),
+        Some(Refusal::CannotDelete { .. }) => vec![Refusal::CannotDeletePart {
+            step: name("sweep.7"),
+            array: name("sweep"),
+        }],
+        Some(Refusal::CannotDeletePart { .. }) => vec![Refusal::IdDeleted { step: step() }],
+        Some(Refusal::IdDeleted { .. }) => vec![Refusal::StepOver {
             step: step(),
             state: StepState::Succeeded,
         }],

@@ -27,6 +27,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::NotAnArray { .. } | Refusal::UnpairedPart { .. } => C::UnpairedPart,
         Refusal::PartNotQueued { .. } => C::CannotSuspend,
         Refusal::CannotMovePart { .. } => C::CannotMove,
+        Refusal::CannotDelete { .. } | Refusal::CannotDeletePart { .. } => C::CannotDelete,
         Refusal::DependencyCycle { .. } => C::DependencyCycle,
         Refusal::UnknownNode { .. } => C::UnknownNode,
         Refusal::UnknownGpu { .. } => C::UnknownGpu,
@@ -39,6 +40,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::InUse { .. } => C::InUse,
         Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
+        Refusal::IdDeleted { .. } => C::IdInUse,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::CannotMove { .. } | Refusal::CannotMoveYet { .. } => C::CannotMove,
@@ -67,10 +69,14 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
     }
 }
 
+fn of_step(step: &StepId) -> Vec<(&'static str, Detail)> {
+    texts([("step", step.as_str())])
+}
+
 /// Returns the names and numbers in a refusal's message.
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
-        Refusal::UnknownStep { step } => texts([("step", step.as_str())]),
+        Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }
@@ -118,7 +124,9 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownPart { array, index, .. } => {
             counted(("array", array.as_str()), ("index", *index as usize))
         }
-        Refusal::PartNotQueued { step, array } | Refusal::CannotMovePart { step, array } => {
+        Refusal::PartNotQueued { step, array }
+        | Refusal::CannotMovePart { step, array }
+        | Refusal::CannotDeletePart { step, array } => {
             texts([("step", step.as_str()), ("array", array.as_str())])
         }
         Refusal::DependencyCycle { steps } => named(steps.iter()),
@@ -146,7 +154,9 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::CannotMoveYet { step, node } => {
             texts([("step", step.as_str()), ("node", node.as_str())])
         }
-        Refusal::StepOver { step, state } | Refusal::CannotMove { step, state } => {
+        Refusal::StepOver { step, state }
+        | Refusal::CannotMove { step, state }
+        | Refusal::CannotDelete { step, state } => {
             texts([("step", step.as_str()), ("state", state.as_str())])
         }
         Refusal::UnknownRole { role }

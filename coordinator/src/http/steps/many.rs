@@ -1,4 +1,4 @@
-//! Calls on many steps at once: `POST /v1/steps:cancel`, `:suspend`, `:resume` and `:requeue` with filters.
+//! Calls on many steps at once: `POST /v1/steps:cancel`, `:suspend`, `:resume`, `:requeue` and `:delete` with filters.
 //!
 //! A call finds the steps by short scans of the core and acts on [`CHUNK`] of them at a time, so other callers and hosts
 //! get their turn in between. Each chunk is durable before the next begins. If the call ends midway, because the
@@ -68,7 +68,7 @@ pub(in super::super) async fn cancel_many(
     act(api, caller, action, params.dry_run, request).await
 }
 
-/// Makes the handler of `POST /v1/steps:suspend`, `:resume` or `:requeue`.
+/// Makes the handler of `POST /v1/steps:suspend`, `:resume`, `:requeue` or `:delete`.
 pub(in super::super) fn act_on_many(action: StepAction) -> MethodRouter<Api> {
     let action = StepsAction::Other(action);
     post(
@@ -91,23 +91,27 @@ impl StepsAction {
             StepsAction::Other(StepAction::Suspend) => Verb::Suspend,
             StepsAction::Other(StepAction::Resume) => Verb::Resume,
             StepsAction::Other(StepAction::Requeue) => Verb::Requeue,
+            StepsAction::Other(StepAction::Delete) => Verb::Delete,
         }
     }
 
     /// Whether it would change the step.
     fn changes(self, step: &Step) -> bool {
         let stopping = step.live().and_then(|attempt| attempt.stopping);
-        !step.state.is_terminal()
-            && match self {
-                StepsAction::Cancel { grace } => {
-                    grace.is_some() || stopping != Some(StopReason::Cancelled)
-                }
-                StepsAction::Other(StepAction::Suspend) => !step.held,
-                StepsAction::Other(StepAction::Resume) => step.held,
-                StepsAction::Other(StepAction::Requeue) => {
-                    step.held || (step.live().is_some() && stopping.is_none())
-                }
+        let is_live = !step.state.is_terminal();
+        match self {
+            StepsAction::Cancel { grace } => {
+                is_live && (grace.is_some() || stopping != Some(StopReason::Cancelled))
             }
+            StepsAction::Other(StepAction::Suspend) => is_live && !step.held,
+            StepsAction::Other(StepAction::Resume) => is_live && step.held,
+            StepsAction::Other(StepAction::Requeue) => {
+                is_live && (step.held || (step.live().is_some() && stopping.is_none()))
+            }
+            StepsAction::Other(StepAction::Delete) => {
+                !is_live && !step.holds_units() && step.part_of.is_none()
+            }
+        }
     }
 
     /// Acts on one step; returns it as it is afterwards, if it is still remembered.
@@ -274,9 +278,11 @@ async fn act_on_chunk(
 ) -> Result<(), ApiError> {
     let calls = found.iter().map(|step| action.act(api, step.id.clone()));
     let results = join_all(calls).await;
+    let deletes = action.verb() == Verb::Delete;
     for (before, result) in found.into_iter().zip(results) {
         match result? {
             Ok(Some(after)) => add(answer, after.outcome(None)),
+            Ok(None) if deletes => add(answer, before.outcome(None)),
             // It has ended, or was forgotten, since it was found.
             Ok(None) | Err(Refusal::UnknownStep { .. } | Refusal::StepOver { .. }) => {}
             Err(refusal) => add(answer, before.outcome(Some(refusal))),

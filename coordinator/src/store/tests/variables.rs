@@ -72,7 +72,10 @@ fn a_restart_has_them_again_and_they_go_with_their_step() {
     assert_eq!(recovered.state.step(&step).unwrap().spec.env, values());
     let seq = recovered.last_seq + 1;
     let at = recovered.last_at;
-    let record = Record::StepForgotten { step };
+    let record = Record::StepForgotten {
+        step,
+        deleted: false,
+    };
     store.append(&[LogEntry { seq, at, record }]).unwrap();
     drop(store);
     assert_eq!(stored_steps(dir.path()), ["t"]);

@@ -241,6 +241,9 @@ class Api:
         yield from self._send(_same, request)
         return (yield from self.step(step))
 
+    def delete(self, step: StepRef) -> Flow[None]:
+        yield from self._call(Send(Request("DELETE", _path(step))), self.patience)
+
     def cancel_many(
         self, filters: Mapping[str, Any], everything: bool, dry_run: bool, grace: Duration | None
     ) -> Flow[Cancelled]:

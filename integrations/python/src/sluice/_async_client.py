@@ -185,6 +185,10 @@ class AsyncClient:
         """Moves a queued step to another pool."""
         return await self._done(self._api.move(step, pool))
 
+    async def delete(self, step: StepRef) -> None:
+        """Forgets a step or array that has ended."""
+        await self._done(self._api.delete(step))
+
     def _each(self, flow: Flow[Any]) -> AsyncIterator[Any]:
         return drive_async(self._http, flow)
 

@@ -255,6 +255,10 @@ class Client:
         """Moves a queued step to another pool."""
         return self._done(self._api.move(step, pool))
 
+    def delete(self, step: StepRef) -> None:
+        """Forgets a step or array that has ended: lists no longer have it, and its id stays taken."""
+        self._done(self._api.delete(step))
+
     # ---- How flows are run
 
     def _each(self, flow: Flow[Any]) -> Iterator[Any]:

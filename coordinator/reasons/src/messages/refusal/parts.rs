@@ -144,6 +144,16 @@ pub(super) fn way_to_move(step: &StepId, state: StepState) -> String {
     )
 }
 
+/// The way to delete a step.
+pub(super) fn way_to_delete(step: &StepId, state: StepState) -> String {
+    if state.is_terminal() {
+        return String::from(
+            "its resources are not seen free yet: delete it when they are, which `sluice explain` shows",
+        );
+    }
+    format!("only steps that have ended are deleted: `sluice cancel {step}` first")
+}
+
 /// The indexes of an array, or how many they are if they are many.
 pub(super) fn indexes_of(indexes: &IndexSet) -> String {
     match (indexes.range_count(), indexes.first(), indexes.last()) {
