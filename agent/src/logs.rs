@@ -5,6 +5,7 @@
 
 mod live;
 mod output_start;
+mod times;
 mod watch;
 
 use std::fs::File;
@@ -25,6 +26,7 @@ use crate::execs::ExecServer;
 use crate::inputs::InputServer;
 pub(crate) use live::WritingAttempts;
 use output_start::OutputStart;
+use times::{StampWriter, TimeReader};
 pub(crate) use watch::FileWatcher;
 
 /// Bytes that are read and sent at a time.
@@ -34,6 +36,9 @@ const CHUNK_BYTES: usize = 64 * 1024;
 const RECHECK: Duration = Duration::from_secs(1);
 /// Longest time by which a request may precede the order that starts its attempt: the two use different streams.
 const AHEAD: Duration = Duration::from_secs(2);
+
+/// Answer to a request for output since a time, if the host has output without times.
+const NO_TIMES: &str = "its host kept no times of this output: read it without `since`";
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
@@ -111,12 +116,11 @@ impl Logs {
                 "the output of {} is no longer on its host: output_retention or output_total_max removed it",
                 request.attempt
             );
-            writer.send(&LogReply::Refused { message }).await?;
-            writer.finish();
-            return Ok(());
+            return refuse(message, writer).await;
         }
         let path = self.path(&request);
-        let kept = OutputStart::new(&self.dir(&request.attempt), request.stream);
+        let dir = self.dir(&request.attempt);
+        let kept = OutputStart::new(&dir, request.stream);
         let mut offset = request.offset;
         // Reading from the start can be answered before the file exists.
         let early = offset == 0 && !path.exists();
@@ -129,9 +133,19 @@ impl Logs {
             open(&path)?
         };
         if !early {
-            offset = offset
-                .max(kept.first())
-                .min(length(file.as_deref(), &path)?);
+            let end = length(file.as_deref(), &path)?;
+            let mut times = TimeReader::new(&dir, request.stream);
+            if let Some(since) = request.since {
+                if times.read().is_empty() && end > kept.first() {
+                    return refuse(NO_TIMES.to_owned(), writer).await;
+                }
+                let begin = match times.read().begin(times::since(since)) {
+                    Some(begin) => line_start(file.as_ref(), begin.min(end)).await,
+                    None => end,
+                };
+                offset = offset.max(begin);
+            }
+            offset = offset.max(kept.first()).min(end);
             writer.send(&LogReply::From { offset }).await?;
         }
         let Some(file) = file else {
@@ -143,12 +157,19 @@ impl Logs {
             .watcher
             .as_ref()
             .and_then(|watcher| watcher.watch(&path).ok());
+        let stamper = || StampWriter::new(TimeReader::new(&dir, request.stream));
+        let mut sent = OutputCopier {
+            file: &file,
+            path: &path,
+            kept: &kept,
+            stamper: request.timestamps.then(stamper),
+        };
         loop {
             // Armed before the read, so that a later write wakes the wait.
             let grown = watch.as_ref().map(watch::FileWatch::grown);
             let changed = self.live.changed();
             let live = self.live.contains(&request.attempt);
-            offset = copy(&file, &path, &kept, offset, &mut writer).await?;
+            offset = sent.copy(offset, &mut writer).await?;
             if !(request.follow && live) {
                 writer.finish();
                 return Ok(());
@@ -221,25 +242,59 @@ fn length(file: Option<&File>, path: &Path) -> Result<u64, LogError> {
     Ok(metadata.len())
 }
 
-/// Sends everything from `offset` on; returns the end offset.
-async fn copy(
-    file: &Arc<File>,
-    path: &Path,
-    kept: &OutputStart,
-    mut offset: u64,
-    writer: &mut FrameWriter,
-) -> Result<u64, LogError> {
-    loop {
-        let bytes = read(file, offset).await.map_err(|source| LogError::Read {
-            path: path.into(),
-            source,
-        })?;
-        if bytes.is_empty() {
-            return Ok(offset);
+async fn refuse(message: String, mut writer: FrameWriter) -> Result<(), LogError> {
+    writer.send(&LogReply::Refused { message }).await?;
+    writer.finish();
+    Ok(())
+}
+
+/// Start of the line that an offset is in, so that a line that was written in pieces is sent as a whole. Of a very long
+/// line, the offset itself.
+async fn line_start(file: Option<&Arc<File>>, offset: u64) -> u64 {
+    let before = offset.saturating_sub(CHUNK_BYTES as u64);
+    let Some(file) = file.filter(|_| offset > 0) else {
+        return offset;
+    };
+    let Ok(mut bytes) = read(file, before).await else {
+        return offset;
+    };
+    bytes.truncate(usize::try_from(offset - before).unwrap_or(CHUNK_BYTES));
+    let last = bytes.iter().rposition(|byte| *byte == b'\n');
+    match last {
+        Some(last) => before + last as u64 + 1,
+        None if before == 0 => 0,
+        None => offset,
+    }
+}
+
+/// Output that is being sent.
+struct OutputCopier<'a> {
+    file: &'a Arc<File>,
+    path: &'a Path,
+    kept: &'a OutputStart,
+    /// Adds times to lines, if they are wanted.
+    stamper: Option<StampWriter>,
+}
+
+impl OutputCopier<'_> {
+    /// Sends everything from `offset` on; returns the end offset.
+    async fn copy(&mut self, mut offset: u64, writer: &mut FrameWriter) -> Result<u64, LogError> {
+        loop {
+            let bytes = read(self.file, offset).await;
+            let bytes = bytes.map_err(|source| LogError::Read {
+                path: self.path.into(),
+                source,
+            })?;
+            if bytes.is_empty() {
+                return Ok(offset);
+            }
+            self.kept.check(offset)?;
+            match &mut self.stamper {
+                None => writer.send_bytes(&bytes).await?,
+                Some(stamper) => writer.send_bytes(&stamper.stamp(offset, &bytes)).await?,
+            }
+            offset += bytes.len() as u64;
         }
-        kept.check(offset)?;
-        writer.send_bytes(&bytes).await?;
-        offset += bytes.len() as u64;
     }
 }
 

@@ -223,7 +223,7 @@ impl Client {
         self.parse(self.call(&path, &query, Some(limit + ANSWER_LIMIT), None)?)
     }
 
-    /// Calls `GET /v1/steps/{id}/logs` for output of an attempt from `offset` on.
+    /// Calls `GET /v1/steps/{id}/logs` for output of an attempt from `offset` on, with further parameters.
     pub(crate) fn logs(
         &self,
         id: &str,
@@ -231,15 +231,14 @@ impl Client {
         rank: u32,
         stream: LogStream,
         offset: u64,
-        follow: bool,
+        mut query: Query,
     ) -> Result<LogBody, ApiError> {
-        let query = vec![
+        query.extend([
             ("stream", stream.file_name().to_owned()),
             ("offset", offset.to_string()),
-            ("follow", follow.to_string()),
             ("attempt", attempt.to_string()),
             ("rank", rank.to_string()),
-        ];
+        ]);
         let path = format!("/v1/steps/{}/logs", segment(id));
         let response = self.call(&path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
         let start = response.headers().get(OFFSET_HEADER);

@@ -38,9 +38,6 @@ pub(crate) struct ContextFile {
     /// Default pool of submitted steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pool: Option<String>,
-    /// Whether steps run on this machine, so that the caller's directory exists for them.
-    #[serde(default)]
-    pub(crate) local: bool,
     /// Process id of the `sluice dev` that runs this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) dev_pid: Option<u32>,

@@ -195,7 +195,6 @@ impl<'a> DevCluster<'a> {
             http: addresses.http.clone(),
             token: Some(self.token.clone()),
             subject: Some(SUBJECT.into()),
-            local: true,
             dev_pid: Some(std::process::id()),
             dev_start_ticks: start_ticks(std::process::id()),
             ..ContextFile::default()

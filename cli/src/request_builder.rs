@@ -24,22 +24,21 @@ const ID_CHARS: usize = 12;
 pub(crate) struct Defaults {
     subject: Option<String>,
     pool: Option<String>,
-    /// Directory of the caller, if steps run on this machine.
-    workdir: Option<String>,
+    /// Directory of the caller, if it has a name that can be sent.
+    prefer_workdir: Option<String>,
 }
 
 /// Word for the directory that a step gets of its own.
 const OWN_DIRECTORY: &str = "none";
 
 impl Defaults {
-    /// Takes subject and pool from the context and, if steps run on this machine, the current directory.
-    pub(crate) fn of(context: &ContextFile) -> Result<Self, Failure> {
-        let workdir = context.local.then(current_dir).transpose()?;
-        Ok(Self {
+    /// Takes subject and pool from the context, and the current directory.
+    pub(crate) fn of(context: &ContextFile) -> Self {
+        Self {
             subject: context.subject.clone(),
             pool: context.pool.clone(),
-            workdir,
-        })
+            prefer_workdir: current_dir().ok(),
+        }
     }
 
     fn fill(&self, mut request: StepRequest) -> Result<StepRequest, Failure> {
@@ -52,22 +51,29 @@ impl Defaults {
         if pipeline.is_none_or(|it| it.pool.is_none()) {
             request.pool = request.pool.or_else(|| self.pool.clone());
         }
-        request.workdir = match request.workdir {
+        match request.workdir.take() {
             Some(dir) if dir == OWN_DIRECTORY => {
+                request.prefer_workdir = None;
                 if let Some(pipeline) = &mut request.defaults {
-                    pipeline.workdir = None;
+                    (pipeline.workdir, pipeline.prefer_workdir) = (None, None);
                 }
-                None
             }
-            Some(dir) => Some(absolute(dir)?),
-            None if pipeline.is_some_and(|it| it.workdir.is_some()) => None,
-            None => self.workdir.clone(),
-        };
+            Some(dir) => request.workdir = Some(absolute(dir)?),
+            None if pipeline.is_some_and(names_directory) => {}
+            None => {
+                let own = request.prefer_workdir.take();
+                request.prefer_workdir = own.or_else(|| self.prefer_workdir.clone());
+            }
+        }
         if request.id.is_none() {
             request.id = Some(fresh_id()?);
         }
         Ok(request)
     }
+}
+
+fn names_directory(settings: &StepRequest) -> bool {
+    settings.workdir.is_some() || settings.prefer_workdir.is_some()
 }
 
 /// Makes a directory absolute, below the caller's own.

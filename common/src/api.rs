@@ -21,7 +21,6 @@ use crate::step::{OnPreempt, PriorityClass, WorkKind};
 use crate::template::{LayeredList, Mount};
 use crate::time::Span;
 use crate::topology::DomainRequest;
-use crate::usage::Usage;
 
 /// HTTP header of `/readyz` that carries the coordinator's clock as an RFC 3339 timestamp.
 pub const CLOCK_HEADER: &str = "sluice-clock";
@@ -30,6 +29,7 @@ mod access;
 mod admin;
 mod answer;
 mod apply;
+mod attempt;
 mod cluster;
 mod exit;
 mod explain;
@@ -58,6 +58,7 @@ pub use apply::{
     ApplyRequest, ApplyView, CarvePlanView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView,
     PreemptedView, PutDocument, SpecChangeView, SpecView,
 };
+pub use attempt::{AttemptInfo, PlacementView};
 pub use cluster::ClusterView;
 pub use exit::ExitView;
 pub use explain::{
@@ -115,6 +116,9 @@ pub struct StepView {
     pub env: Environment,
     /// Working directory: an absolute path on the host.
     pub workdir: Option<String>,
+    /// Working directory if the host lets the step's user enter it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_workdir: Option<String>,
     /// Number of hosts that the step needs.
     pub nodes: u32,
     /// Level of the topology within which these hosts are near to each other.
@@ -251,49 +255,6 @@ pub struct StepView {
 /// Default of `preemptible` for answers of older coordinators.
 fn yes() -> bool {
     true
-}
-
-/// One host's part of a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Placement")
-)]
-pub struct PlacementView {
-    /// Name of the host.
-    pub node: String,
-    /// UUIDs of the GPUs granted there.
-    pub gpus: Vec<String>,
-    /// Rank of the host in the gang, starting at 0.
-    pub rank: u32,
-}
-
-/// One attempt to run a step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Attempt")
-)]
-pub struct AttemptInfo {
-    /// Attempt number, starting at 1.
-    pub number: u32,
-    /// Hosts and GPUs of the attempt.
-    pub placements: Vec<PlacementView>,
-    /// Time when the attempt was granted its resources.
-    pub allocated_at: Timestamp,
-    /// Time when its process started.
-    pub started_at: Option<Timestamp>,
-    /// Time when its process ended.
-    pub ended_at: Option<Timestamp>,
-    /// Time when its resources were free again.
-    pub released_at: Option<Timestamp>,
-    /// Exit code, signal or message of the attempt.
-    pub exit: Option<ExitView>,
-    /// Resources used on all hosts together; absent until the attempt has ended.
-    #[serde(default)]
-    pub usage: Option<Usage>,
 }
 
 /// A node as the API returns it.

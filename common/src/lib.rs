@@ -22,6 +22,7 @@ pub mod container;
 pub mod credential;
 pub mod dependency;
 pub mod device;
+pub mod directory_refusal;
 pub mod document;
 mod document_text;
 pub mod environment;

@@ -1,11 +1,13 @@
 //! On-disk format of an attempt's output: file names, and marks that record how much of the oldest part was dropped.
 //! The supervisor creates the files, `sluice-helper` writes them and the agent reads them.
 //!
-//! The file of marks has a fixed size from its creation and marks are overwritten in place, so that a full disk cannot
-//! keep the writer from dropping output.
+//! The marks of dropped output are there from the file's creation and are overwritten in place, so that a full disk cannot
+//! keep the writer from dropping output. Behind them is a list of [`times`], which a full disk may keep from growing.
 //!
 //! The oldest part is dropped by punching a hole, so offsets stay valid. The mark is written *before* the hole is
 //! punched: a reader that reads data first and the mark second never mistakes zeros of a hole for output.
+
+pub mod times;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ pub const MARKS_FILE: &str = "dropped";
 /// Length of one mark in bytes.
 pub const MARK_BYTES: usize = 16;
 
-/// Length of the file of marks in bytes.
+/// Length of the marks of dropped output in bytes; [`times`] follow in the file.
 pub const MARKS_BYTES: usize = STREAMS.len() * MARK_BYTES;
 
 /// All streams, in the order of their marks.

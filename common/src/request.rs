@@ -8,6 +8,7 @@ mod cpu_mode;
 mod labels;
 mod layers;
 mod resources;
+mod streams;
 mod times;
 mod work_kind;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::field_error::FieldError;
 pub(crate) use command::check_command;
+use command::check_directory;
 pub use resources::ResourceSettings;
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
@@ -39,7 +41,6 @@ use crate::platform;
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
-use crate::streams::{PathFacts, StepStreams, StreamsRequest};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 use crate::topology::DomainRequest;
 
@@ -74,6 +75,10 @@ pub struct StepRequest {
     /// Working directory: an absolute path on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Working directory if neither the step nor a template names one, the host has it and the step's user may enter it;
+    /// else a directory of its own. An absolute path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_workdir: Option<String>,
     /// Image in which the program runs, on hosts that have a container runtime for it: a reference such as
     /// `docker.io/library/python:3.12`, or the absolute path of a `.sif` file or of a directory with a root file system on
     /// the host. The host itself if absent.
@@ -227,7 +232,9 @@ impl StepRequest {
             .transpose()
             .map_err(|e| FieldError::new(ErrorCode::InvalidPool, "pool", e))?;
         check_platform(self.platform.as_deref())?;
-        check_command(&self.command, &self.env, self.workdir.as_deref())?;
+        check_directory("prefer_workdir", self.prefer_workdir.as_deref())?;
+        let workdir = self.workdir.as_ref().or(self.prefer_workdir.as_ref());
+        check_command(&self.command, &self.env, workdir.map(String::as_str))?;
         let request = self.resources.demand()?;
         let cpu_mode = self.checked_cpu_mode(&request)?;
         let name = self.name.clone();
@@ -253,6 +260,7 @@ impl StepRequest {
             platform: self.platform,
             command: self.command,
             env: self.env,
+            prefer_workdir: self.prefer_workdir.filter(|_| self.workdir.is_none()),
             workdir: self.workdir,
             image: check_image(self.image.as_deref())?,
             request,
@@ -284,24 +292,6 @@ impl StepRequest {
             streams,
             inherited: BTreeSet::new(),
         })
-    }
-}
-
-impl StepRequest {
-    fn checked_streams(&self) -> Result<StepStreams, FieldError> {
-        let request = StreamsRequest {
-            stdin: self.stdin.clone(),
-            stdout: self.stdout.clone(),
-            stderr: self.stderr.clone(),
-            append: self.append.unwrap_or(false),
-            terminal: self.terminal.unwrap_or(false),
-        };
-        let facts = PathFacts {
-            is_array: self.array.is_some(),
-            nodes: self.nodes.unwrap_or(1),
-            has_workdir: self.workdir.is_some(),
-        };
-        StepStreams::checked(request, facts)
     }
 }
 

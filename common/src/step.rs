@@ -143,6 +143,9 @@ pub struct StepSpec {
     pub env: Environment,
     /// Working directory, an absolute path on the host; `None` for a directory of the attempt's own.
     pub workdir: Option<String>,
+    /// Working directory if the host lets the step's user enter it, an absolute path. Set if no directory is named alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_workdir: Option<String>,
     /// Image that the program runs in; `None` for the host itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
@@ -249,6 +252,7 @@ impl StepSpec {
             Some(&self.name),
             self.platform.as_ref(),
             self.workdir.as_ref(),
+            self.prefer_workdir.as_ref(),
             match &self.streams.stdin {
                 StepInput::File(path) => Some(path),
                 StepInput::Empty | StepInput::Stream => None,

@@ -9,6 +9,8 @@
 //!          could not be started
 //! ```
 
+mod limits;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,23 +18,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::carving::{CarveFailure, GpuLayout};
 use crate::container::Container;
-use crate::device::DeviceNumber;
+use crate::directory_refusal::DirectoryRefusal;
 use crate::environment::Environment;
 use crate::exec::{ExecId, ExecOrder};
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::lease::{Challenge, SealedLease};
-use crate::processors::{CpuMode, CpuSet};
+use crate::processors::CpuSet;
 use crate::streams::StepStreams;
 use crate::submitter::Submitter;
 use crate::template::launch::HooksAndLimits;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::wire::StopReason;
+pub use limits::{CpuAllocation, DeviceAccess, ResourceLimits};
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 6;
+pub const SUPERVISION_VERSION: u32 = 7;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -201,6 +204,8 @@ pub struct SpawnSpec {
     pub env: Environment,
     /// Working directory, an absolute path; `None` for the attempt's own directory.
     pub workdir: Option<String>,
+    /// Working directory if the step's user can enter it, else the attempt's own. Only without `workdir`.
+    pub prefer_workdir: Option<String>,
     /// Deadline at which the supervisor stops the attempt; `None` for the latest that the host allows. Ignored once the
     /// host has received a signed lease.
     pub lease_until: Option<BootMillis>,
@@ -232,38 +237,6 @@ pub struct SpawnSpec {
     pub streams: StepStreams,
     /// Container of the program, behind the wrapper.
     pub container: Option<Container>,
-}
-
-/// CPU cores of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuAllocation {
-    /// Meaning of the CPU limit.
-    pub mode: CpuMode,
-    /// Cores that only this attempt is pinned to; empty if it is not pinned.
-    pub own: CpuSet,
-}
-
-/// GPU devices that an attempt may open. Other devices are accessible as far as its user may.
-///
-/// The supervisor itself determines which devices are GPUs. The agent can grant closed ones, because it assigns GPUs,
-/// and can close more; it cannot open a device that it does not name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceAccess {
-    /// Devices of the granted GPUs and instances. Instances of one GPU share that GPU's device.
-    pub granted: Vec<DeviceNumber>,
-    /// Devices of all GPUs of the host that the agent knows.
-    pub all_gpus: Vec<DeviceNumber>,
-}
-
-/// Limits on all processes of an attempt together. `None` is unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResourceLimits {
-    /// CPU time, in thousandths of a core.
-    pub mcpu: Option<u64>,
-    /// Memory in bytes, none of it swapped out.
-    pub memory_bytes: Option<u64>,
-    /// Disk space of files in its own directory, in bytes.
-    pub storage_bytes: Option<u64>,
 }
 
 /// Data about an attempt that the agent needs after its own restart. The supervisor stores it without reading it.
@@ -371,6 +344,9 @@ pub struct Process {
     pub start_ticks: u64,
     /// Wall clock time of the start.
     pub started_at: Time,
+    /// Why it started in the attempt's own directory and not in the preferred one, if so.
+    #[serde(default)]
+    pub workdir_refused: Option<DirectoryRefusal>,
 }
 
 /// Milliseconds per kernel clock tick: `USER_HZ` is 100 on every Linux.

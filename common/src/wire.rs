@@ -11,6 +11,8 @@
 //!
 //! The encoding cannot skip, flatten or tag: these types use no such serde attributes.
 
+mod logs;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::amount::Amounts;
 use crate::carving::{CarveOrder, CarveOutcome};
 use crate::container::Container;
+use crate::directory_refusal::DirectoryRefusal;
 use crate::environment::Environment;
 use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
@@ -36,6 +39,7 @@ use crate::template::launch::Launch;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::warrant::SealedWarrant;
+pub use logs::{LogReply, LogRequest, OutputSince};
 
 /// Protocol version of this build. Other versions are refused until the first release is tagged.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -237,6 +241,8 @@ pub struct Assignment {
     pub env: Environment,
     /// Working directory, an absolute path; `None` for a directory of the attempt's own.
     pub workdir: Option<String>,
+    /// Working directory if the step's user can enter it, else a directory of the attempt's own. Only without `workdir`.
+    pub prefer_workdir: Option<String>,
     /// UUIDs of the granted GPUs.
     pub gpus: Vec<String>,
     /// Longest run time; the host stops the attempt then.
@@ -414,6 +420,9 @@ pub struct StartedProcess {
     pub pid: u32,
     /// Start time by the host's clock.
     pub at: Time,
+    /// Why the process started in the attempt's own directory and not in the preferred one, if so.
+    #[serde(default)]
+    pub workdir_refused: Option<DirectoryRefusal>,
 }
 
 /// End of an attempt.
@@ -462,33 +471,4 @@ pub struct HeartbeatAck {
     pub number: u64,
     /// Signed lease for the heartbeat's challenge.
     pub seal: Option<Box<SealedLease>>,
-}
-
-/// Request for a range of output.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogRequest {
-    /// Id of the attempt.
-    pub attempt: AttemptId,
-    /// Stream to read.
-    pub stream: LogStream,
-    /// First byte wanted, counted from the start of the attempt.
-    pub offset: u64,
-    /// Whether to continue until the attempt has ended.
-    pub follow: bool,
-}
-
-/// Answer to [`LogRequest`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LogReply {
-    /// Plain bytes follow from this offset: later than requested if the oldest output was dropped, and at most the end
-    /// of what was written.
-    From {
-        /// Offset of the first byte that follows.
-        offset: u64,
-    },
-    /// No output follows.
-    Refused {
-        /// Reason of the refusal.
-        message: String,
-    },
 }

@@ -62,7 +62,8 @@ pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> S
 /// Returns the view of a step.
 pub fn step(core: &Core, step: &Step) -> StepView {
     let spec = &step.spec;
-    let latest = step.latest().map(attempt);
+    let of = |it| attempt(core, step, it);
+    let latest = step.latest().map(of);
     let pool = pool_of(core, step);
     StepView {
         id: step.id.to_string(),
@@ -78,13 +79,14 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         command: spec.command.clone(),
         env: spec.env.clone(),
         workdir: spec.workdir.clone(),
+        prefer_workdir: spec.prefer_workdir.clone(),
         nodes: spec.nodes,
         priority: spec.priority,
         placements: latest
             .as_ref()
             .map_or_else(Vec::new, |a| a.placements.clone()),
         attempt: latest.as_ref().map_or(0, |a| a.number),
-        attempts: step.attempts.iter().map(attempt).collect(),
+        attempts: step.attempts.iter().map(of).collect(),
         exit: latest.as_ref().and_then(|a| a.exit.clone()),
         submitted_at: timestamp(step.submitted_at),
         allocated_at: latest.as_ref().map(|a| a.allocated_at),
@@ -175,13 +177,18 @@ pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
     promised.or(step.only_pool()).or_else(preferred)
 }
 
-fn attempt(attempt: &Attempt) -> AttemptInfo {
+fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
     let parts = &attempt.parts;
     AttemptInfo {
         number: attempt.number,
         placements: (0..)
             .zip(parts)
-            .map(|(rank, part)| placement(rank, part))
+            .map(|(rank, part)| PlacementView {
+                node: part.node.to_string(),
+                gpus: part.gpus.clone(),
+                rank,
+                workdir_refused: core.workdir_refused(step, attempt, part),
+            })
             .collect(),
         allocated_at: timestamp(attempt.allocated_at),
         started_at: parts
@@ -204,14 +211,6 @@ fn usage(attempt: &Attempt) -> Option<Usage> {
         .map(|part| Some(part.end.as_ref()?.usage));
     let all: Option<Vec<Usage>> = ends.collect();
     all?.into_iter().reduce(Usage::and)
-}
-
-fn placement(rank: u32, part: &Part) -> PlacementView {
-    PlacementView {
-        node: part.node.to_string(),
-        gpus: part.gpus.clone(),
-        rank,
-    }
 }
 
 /// Returns the latest of the parts' times, once every part has one.

@@ -157,6 +157,11 @@ def see(judge):
     out = judge.call(200, "get", "/v1/steps/{step}/logs", "?attempt=1", step="whole")
     assert out == b"out\n", out
     judge.call(200, "get", "/v1/steps/{step}/logs", "?stream=stderr&offset=4", step="whole")
+    timed = judge.call(200, "get", "/v1/steps/{step}/logs", "?since=1h&timestamps=true", step="whole")
+    assert timed.endswith(b"Z out\n"), timed
+    past = judge.call(200, "get", "/v1/steps/{step}/logs", "?since=2099-01-01T00:00:00Z", step="whole")
+    assert past == b"", past
+    judge.error(400, "invalid_parameter", "get", "/v1/steps/{step}/logs", query="?since=noon", step="whole")
     node = judge.call(200, "get", "/v1/nodes")["items"][0]
     assert "whole" in node["steps"], node
     found = judge.call(200, "get", "/v1/nodes/{node}", node=node["name"])

@@ -472,6 +472,7 @@ pub(crate) fn started(process: Process) -> StartedProcess {
     StartedProcess {
         pid: process.pid,
         at: process.started_at,
+        workdir_refused: process.workdir_refused,
     }
 }
 

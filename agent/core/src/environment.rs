@@ -83,6 +83,7 @@ mod tests {
                 .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
                 .collect(),
             workdir: None,
+            prefer_workdir: None,
             gpus: gpus.iter().map(|uuid| (*uuid).to_owned()).collect(),
             timeout: None,
             grace: Span::from_secs(30),

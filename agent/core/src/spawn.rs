@@ -44,6 +44,7 @@ pub(crate) fn spec(
         command,
         env,
         workdir: assignment.workdir,
+        prefer_workdir: assignment.prefer_workdir,
         lease_until: None,
         lease_grace: lease_grace(assignment.grace, terms.stop_limit),
         launch_record: LaunchRecord {

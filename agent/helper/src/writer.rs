@@ -1,18 +1,21 @@
 //! The process that writes the output of steps: it moves data from pipes into files and keeps each file
-//! within its bound by dropping the oldest part ([`bound`]). The supervisor has opened its descriptors and
+//! within its bound by dropping the oldest part ([`bound`]), and notes when output came ([`times`]). The supervisor has opened its descriptors and
 //! dropped its privileges. Standard input is the socket to the supervisor; standard output is a file that is
 //! never written, whose lock identifies this process.
 
 mod bound;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::prctl::set_name;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
@@ -21,8 +24,10 @@ use sluice_common::helper::kind::{
 };
 use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WriterMessage};
 use sluice_common::output::STREAMS;
+use sluice_common::time::Time;
 
 use bound::{DropTiming, OutputBound};
+use times::OutputClock;
 
 /// Bytes moved from one stream before the next has its turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -69,6 +74,8 @@ struct AttemptOutput {
     streams: [Option<OutputStream>; STREAMS.len()],
     /// Drops the oldest part of the streams.
     bound: OutputBound,
+    /// Notes when output came.
+    clock: OutputClock,
     /// Whether the supervisor knows that a file accepts nothing.
     is_reported: bool,
 }
@@ -196,6 +203,7 @@ impl Copier<'_> {
         }
         let job = AttemptOutput {
             streams,
+            clock: OutputClock::new(bound.marks()),
             bound,
             is_reported: false,
         };
@@ -211,6 +219,9 @@ impl Copier<'_> {
         };
         let mut is_written = true;
         for n in 0..STREAMS.len() {
+            if job.streams[n].as_ref().is_some_and(OutputStream::has_more) {
+                job.note_time(n);
+            }
             let stream = job.streams[n].as_mut();
             is_written &= stream.is_none_or(OutputStream::drain);
             job.drop_oldest(n, DropTiming::Now, self.link, number);
@@ -231,6 +242,7 @@ impl Copier<'_> {
         let Some(job) = self.jobs.get_mut(&number) else {
             return;
         };
+        job.note_time(n);
         let Some(stream) = &mut job.streams[n] else {
             return;
         };
@@ -290,6 +302,17 @@ impl Copier<'_> {
 }
 
 impl AttemptOutput {
+    /// Notes the time of what a stream has not written yet. Before it is written, so that a killed writer leaves nothing
+    /// that seems to be older than it is.
+    fn note_time(&mut self, n: usize) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        let millis = since_epoch.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(0));
+        if let Some(stream) = &self.streams[n] {
+            let (offset, now) = (stream.at.cast_unsigned(), Time::from_unix_millis(millis));
+            self.clock.note(self.bound.marks(), n, offset, now);
+        }
+    }
+
     /// Drops the part of a stream that is over the bound. Reports the first drop, and the first failure, to
     /// the supervisor.
     fn drop_oldest(&mut self, n: usize, when: DropTiming, link: Option<BorrowedFd<'_>>, job: u64) {
@@ -330,6 +353,14 @@ impl AttemptOutput {
 }
 
 impl OutputStream {
+    /// Whether there is something to write now.
+    fn has_more(&self) -> bool {
+        let mut polled = [PollFd::new(self.pipe.as_fd(), PollFlags::POLLIN)];
+        let is_ready = poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
+        let has_input = |events: PollFlags| events.contains(PollFlags::POLLIN);
+        !self.unwritten.is_empty() || is_ready && polled[0].revents().is_some_and(has_input)
+    }
+
     /// Moves what is in the pipe now, at most its capacity; returns whether all of it was written.
     fn drain(&mut self) -> bool {
         let most = fcntl(&self.pipe, FcntlArg::F_GETPIPE_SZ).unwrap_or(0);

@@ -118,6 +118,7 @@ impl TestEngine {
             command: vec!["true".to_owned()],
             env: Default::default(),
             workdir: None,
+            prefer_workdir: None,
             gpus,
             timeout: None,
             grace: Span::ZERO,
@@ -224,6 +225,7 @@ fn nothing_is_waited_for_when_nothing_is_left() {
         pid: 5,
         start_ticks: 1,
         started_at: Time::default(),
+        workdir_refused: None,
     };
     rig.feed(Event::Core(Input::Attempt(view(HostPhase::Running(
         process,

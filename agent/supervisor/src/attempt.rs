@@ -240,7 +240,9 @@ impl Attempt {
 
     /// Records that the child has become the step's program.
     pub fn on_started(&mut self) {
-        if let Phase::Starting(process, _) = self.phase {
+        if let Phase::Starting(process, report) = &self.phase {
+            let process = placed(process, report);
+            self.unsaved |= process.workdir_refused.is_some();
             self.phase = Phase::Running(process, None);
         }
     }
@@ -259,8 +261,10 @@ impl Attempt {
 
     /// Records the end of the main process. After its lease has expired, that is the reason.
     pub fn on_exit(&mut self, seen: Exit, at: Time, usage: Usage) {
-        let (Phase::Starting(process, _) | Phase::Running(process, _)) = self.phase else {
-            return;
+        let process = match &self.phase {
+            Phase::Starting(process, report) => placed(process, report),
+            Phase::Running(process, _) => *process,
+            Phase::Ended(_) | Phase::Gone(_) => return,
         };
         let expired = self.lease.is_some_and(|lease| lease.has_passed());
         if let FreezerState::Refused(_) = self.freezer {
@@ -348,6 +352,14 @@ impl Attempt {
     }
 }
 
+/// The process with what its child reported about its directory.
+fn placed(process: &Process, report: &StartReport) -> Process {
+    Process {
+        workdir_refused: report.workdir_refused(),
+        ..*process
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,6 +372,7 @@ mod tests {
             pid: 7,
             start_ticks: 8,
             started_at: Time::from_unix_millis(100),
+            workdir_refused: None,
         }
     }
 

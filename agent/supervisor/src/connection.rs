@@ -213,6 +213,7 @@ mod tests {
             command: vec!["sh".to_owned(), "-c".to_owned(), "true".to_owned()],
             env: Environment::from([("PATH".to_owned(), "/bin".to_owned())]),
             workdir: Some("/tmp".to_owned()),
+            prefer_workdir: None,
             lease_until: Some(BootMillis(7)),
             lease_grace: Span::from_secs(1),
             launch_record: LaunchRecord {

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
 
@@ -59,6 +60,9 @@ pub struct HandedReport {
     pub pipe: RawFd,
     /// Failure that was read from the pipe.
     pub failure: Option<Exit>,
+    /// Why the child is not in the preferred directory, if that was read from the pipe.
+    #[serde(default)]
+    pub workdir_refused: Option<DirectoryRefusal>,
 }
 
 /// A process that belongs to an attempt.
@@ -165,6 +169,7 @@ mod tests {
                 report: Some(HandedReport {
                     pipe: 5,
                     failure: Some(Exit::StartFailed("no".to_owned())),
+                    workdir_refused: Some(DirectoryRefusal::Missing),
                 }),
                 freezes: true,
             }],

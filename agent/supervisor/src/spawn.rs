@@ -21,14 +21,16 @@ mod input_socket;
 pub(crate) mod lookup;
 mod output_files;
 mod run_as;
+mod start_directory;
+mod start_report;
 pub mod step_hooks;
 mod streams;
 pub mod wrapper;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +40,6 @@ use nix::unistd::{Pid, Uid};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
-use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 use sluice_common::supervisor_config::HostHooks;
 
@@ -49,9 +50,11 @@ use crate::identity::{Identities, Identity, NoUser, StepOwner};
 use crate::output::cap;
 use crate::output::writer::AttemptStreams;
 use crate::seal::SubmitterRejection;
-use crate::{clock, handover, process, sys};
+use crate::{clock, process, sys};
 use environment::environment;
 use output_files::OutputFiles;
+use start_directory::StartDirectory;
+pub use start_report::{StartReport, StartStatus};
 use streams::StreamSetup;
 
 /// Why no process was started. Errors of the child arrive by a [`StartReport`] instead.
@@ -119,80 +122,6 @@ fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, 
         action: action(),
         why,
     })
-}
-
-/// The child's report of its start. The pipe closes when the child becomes the program.
-#[derive(Debug)]
-pub struct StartReport {
-    pipe: PipeReader,
-    failure: Option<Exit>,
-}
-
-/// Content of a [`StartReport`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartStatus {
-    /// The child has not finished.
-    Pending,
-    /// The child has become the program, or has died without a report.
-    Started,
-    /// The child could not become the program and exits for this reason.
-    Failed(Exit),
-}
-
-impl StartReport {
-    /// Reads the report without waiting.
-    pub fn read(&mut self) -> StartStatus {
-        if let Some(failure) = &self.failure {
-            return StartStatus::Failed(failure.clone());
-        }
-        let mut told = [0; 1 + MAX_SENTENCE_BYTES];
-        // The child writes the fault and the message in one call, which a pipe keeps together at this length.
-        let failure = match self.pipe.read(&mut told) {
-            Ok(0) => return StartStatus::Started,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return StartStatus::Pending,
-            Ok(len) => {
-                let sentence = String::from_utf8_lossy(&told[1..len]).into_owned();
-                match told[0] {
-                    child::HOST_FAILED => Exit::HostFailed(sentence),
-                    child::PROLOG_FAILED => Exit::PrologFailed(sentence),
-                    _ => Exit::StartFailed(sentence),
-                }
-            }
-            Err(e) => Exit::HostFailed(format!("the start could not be watched: {e}")),
-        };
-        self.failure = Some(failure.clone());
-        StartStatus::Failed(failure)
-    }
-
-    /// The form for the next program in this process.
-    pub fn hand_over(&self) -> handover::HandedReport {
-        handover::HandedReport {
-            pipe: handover::number(&self.pipe),
-            failure: self.failure.clone(),
-        }
-    }
-
-    /// Restores a report after an upgrade.
-    ///
-    /// # Errors
-    /// If its pipe is not open.
-    pub fn take_over(left: handover::HandedReport) -> io::Result<Self> {
-        Ok(Self {
-            pipe: PipeReader::from(sys::adopt(left.pipe)?),
-            failure: left.failure,
-        })
-    }
-
-    /// Whether the report is still open.
-    pub fn is_awaited(&self) -> bool {
-        self.failure.is_none()
-    }
-}
-
-impl AsFd for StartReport {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
-    }
 }
 
 /// The gate at which the child waits. If it is dropped unopened, the child exits.
@@ -293,12 +222,14 @@ impl Spawner {
         let around_env = environment(&spec.hook_env, identity, &dir)?;
         let before = step_hooks::hooks(&spec.hooks.before, &around_env, spec.hook_env.get("PATH"))?;
         let limits = step_hooks::rlimits(&spec.hooks.limits);
-        let workdir = workdir(spec.workdir.as_deref(), &dir)?;
+        let named = spec.workdir.as_deref().map(absolute).transpose()?;
+        let preferred = spec.prefer_workdir.as_deref().map(absolute).transpose()?;
+        let start_directory = StartDirectory::of(named, preferred, &dir);
         self.make_own(&dir, identity)?;
         // The agent reads only the time of a file in this directory.
         make_dir(&dir.join(STEP_DIR), TRAVERSABLE, Some(identity))?;
         // Also the home of a user without one in the user database.
-        if spec.workdir.is_none() || own.is_some() {
+        if start_directory.needs_own() || own.is_some() {
             make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
         }
         self.write_launch_files(spec, identity, &dir)?;
@@ -308,8 +239,7 @@ impl Spawner {
         )?;
         let ([stdout, stderr], streams) = self.streams(&dir, identity)?;
         let source = self.input_source(&spec.streams, &dir)?;
-        let place = (&*workdir, spec.workdir.is_none());
-        let files = OutputFiles::of(&spec.streams, identity, place, &self.identities.rules);
+        let files = OutputFiles::of(&spec.streams, identity, &self.identities.rules);
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
@@ -337,8 +267,7 @@ impl Spawner {
             started_marker: &started_marker(&self.attempts_dir, &spec.attempt),
             identity,
             rules: &self.identities.rules,
-            workdir: &workdir,
-            own_workdir: spec.workdir.is_none(),
+            start_directory: &start_directory,
             program: &program,
             limits: &limits,
             before: &before,
@@ -352,12 +281,11 @@ impl Spawner {
                 // The child waits at its gate and is not reaped yet, so the pid is its own.
                 start_ticks: process::stat(pid).map_or(0, |p| p.start_ticks),
                 started_at,
+                // The child has not entered it yet.
+                workdir_refused: None,
             },
             gate: StartGate(gate),
-            report: StartReport {
-                pipe: report,
-                failure: None,
-            },
+            report: StartReport::new(report),
             streams,
         })
     }
@@ -458,19 +386,16 @@ fn arguments(command: &[String]) -> Result<Vec<CString>, SpawnError> {
         .collect()
 }
 
-fn workdir(workdir: Option<&str>, dir: &Path) -> Result<PathBuf, SpawnError> {
-    let Some(workdir) = workdir else {
-        return Ok(dir.join(OWN_WORKDIR));
-    };
-    if workdir.contains('\0') {
+fn absolute(path: &str) -> Result<PathBuf, SpawnError> {
+    if path.contains('\0') {
         let field = "the working directory".to_owned();
         return Err(SpawnError::Nul { field });
     }
-    if !workdir.starts_with('/') {
-        let workdir = lookup::shown(workdir, 200);
+    if !path.starts_with('/') {
+        let workdir = lookup::shown(path, 200);
         return Err(SpawnError::RelativeWorkdir { workdir });
     }
-    Ok(PathBuf::from(workdir))
+    Ok(PathBuf::from(path))
 }
 
 fn c_string(text: String, field: impl FnOnce() -> String) -> Result<CString, SpawnError> {

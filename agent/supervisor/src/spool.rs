@@ -366,6 +366,7 @@ mod tests {
                     pid: 5,
                     start_ticks: u64::MAX,
                     started_at: Time::from_unix_millis(1),
+                    workdir_refused: None,
                 }),
                 exit,
                 ended_at: Time::from_unix_millis(2),

@@ -134,6 +134,7 @@ pub(super) const LOGS: &str = "\
 Examples:
   sluice logs k3v9
   sluice logs k3v9 -f --tail 20
+  sluice logs k3v9 --since 10m --timestamps
   sluice logs k3v9 --stderr --attempt 1
   sluice logs prep sweep.5
   sluice logs -f sweep";

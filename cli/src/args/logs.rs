@@ -1,6 +1,6 @@
 //! Arguments of `sluice logs`.
 
-use super::values::step_id;
+use super::values::{output_since, step_id};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
@@ -20,6 +20,13 @@ pub(crate) struct LogsArgs {
     /// Only the last N lines of each stream.
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
+    /// Only what was written since this time: a duration before now such as 10m, by the clock of the host, or a time such as
+    /// 2026-01-31T08:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = output_since)]
+    pub(crate) since: Option<String>,
+    /// Begin each line with the time at which it was written, to about a second; with `-` if the host kept none.
+    #[arg(long)]
+    pub(crate) timestamps: bool,
     /// Number of the attempt, starting at 1; the latest if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,

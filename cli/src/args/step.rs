@@ -125,7 +125,8 @@ pub(crate) struct StepFlags {
     /// A label, which lists and rules can select; may be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "Step")]
     pub(crate) labels: Vec<(String, String)>,
-    /// The directory that it starts in, on the host; a relative one is below yours. `none` is an empty one of its own.
+    /// The directory that it starts in, on the host; a relative one is below yours. `none` is an empty one of its own. Yours if
+    /// absent, where the host has it and its user may enter it; else an empty one, and a line says so.
     #[arg(short, long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
     /// The image that it runs in, on a host with a container runtime for it: docker.io/library/python:3.12, or the path of a

@@ -5,6 +5,7 @@ mod label;
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::mem::replace;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::thread;
@@ -106,6 +107,9 @@ impl LogReader<'_> {
                 rank: args.rank,
                 stream: LogStream::Stdout,
                 follow: args.follow,
+                since: args.since.clone(),
+                timestamps: args.timestamps,
+                continues_line: false,
             },
             shared,
             out,
@@ -237,7 +241,8 @@ impl<'a> LogPrinter<'a> {
         source.stream = stream;
         let mut offset = 0;
         if let Some(lines) = self.tail {
-            offset = self.last_lines(&source, lines, &mut *sink)?;
+            (offset, source.continues_line) = self.last_lines(&source, lines, &mut *sink)?;
+            source.since = None;
         }
         if self.tail.is_none() || source.follow {
             self.copy(&source, offset, &mut *sink)?;
@@ -245,13 +250,13 @@ impl<'a> LogPrinter<'a> {
         sink.flush().map_err(Failure::Output)
     }
 
-    /// Writes the last lines of the present output; returns the offset of their end.
+    /// Writes the last lines of the present output; returns the offset of their end, and whether it is within a line.
     fn last_lines(
         &self,
         source: &OutputSource,
         lines: usize,
         sink: &mut dyn Write,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(u64, bool), Failure> {
         let now = OutputSource {
             follow: false,
             ..source.clone()
@@ -259,7 +264,8 @@ impl<'a> LogPrinter<'a> {
         let mut tail = Tail::new(lines);
         let end = self.copy(&now, 0, &mut tail)?;
         sink.write_all(tail.bytes()).map_err(Failure::Output)?;
-        Ok(end)
+        let is_mid_line = tail.bytes().last().is_some_and(|byte| *byte != b'\n');
+        Ok((end, is_mid_line))
     }
 
     fn copy(
@@ -270,11 +276,17 @@ impl<'a> LogPrinter<'a> {
     ) -> Result<u64, Failure> {
         let mut away = Duration::ZERO;
         let mut note = outage_note(self.out);
-        let mut refused = None;
+        let (mut refused, mut is_noted) = (None, false);
         let end = follow(source, offset, sink, &mut |news| {
             match news {
                 FollowEvent::Bytes => away = Duration::ZERO,
                 FollowEvent::Gap(bytes) => self.out.warning(&gap_note(bytes)),
+                FollowEvent::NoTime if replace(&mut is_noted, true) => {}
+                FollowEvent::NoTime => self.out.notice(&format!(
+                    "the host kept no times of a part of the {} of {}: the lines with `-`",
+                    source.stream.file_name(),
+                    safe(&source.step)
+                )),
                 FollowEvent::Broken(error, pause) => {
                     note(error);
                     if !source.follow && away >= PATIENCE {

@@ -58,7 +58,7 @@ enum RunEvent {
 }
 
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
-    let defaults = Defaults::of(&client.context().file)?;
+    let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
     let mut request = only(step_source::requests(args, &defaults, out)?)?;
     if let Some(array) = &request.array {

@@ -18,7 +18,7 @@ use crate::request_builder::names;
 use crate::{show, step_source};
 
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
-    let defaults = Defaults::of(&client.context().file)?;
+    let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
     let mut requests = step_source::requests(args, &defaults, out)?;
     fill_subject(client, &mut requests, out)?;

@@ -236,6 +236,7 @@ impl Page {
             // These are for callers of the API, for what does not exist yet, or another form of a key that is there.
             let apart = [
                 "version",
+                "prefer_workdir",
                 "within",
                 "min_replicas",
                 "max_replicas",

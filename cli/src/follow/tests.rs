@@ -108,6 +108,9 @@ fn source(http: String) -> OutputSource {
         })
         .unwrap(),
         step: "s".into(),
+        since: None,
+        timestamps: false,
+        continues_line: false,
         attempt: 2,
         rank: 1,
         stream: LogStream::Stderr,
@@ -174,7 +177,7 @@ fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
     let queries = server.join().unwrap();
     assert_eq!(
         queries[0],
-        "/v1/steps/s/logs?stream=stderr&offset=0&follow=true&attempt=2&rank=1"
+        "/v1/steps/s/logs?follow=true&stream=stderr&offset=0&attempt=2&rank=1"
     );
     assert!(queries[1].contains("offset=4321"), "{}", queries[1]);
 }
@@ -239,4 +242,49 @@ fn a_sink_that_fails_ends_it() {
     });
     assert!(matches!(end, Err(FollowError::Sink(_))), "{end:?}");
     server.join().unwrap();
+}
+
+#[test]
+fn times_do_not_count_and_a_line_that_was_cut_gets_no_second_one() {
+    // Each answer begins with a time, as the API promises.
+    let answers = [
+        (
+            0,
+            "2026-12-01T08:00:00Z one\n2026-12-01T08:00:01Z tw",
+            false,
+        ),
+        (6, "2026-12-01T08:00:01Z o\n- three\n", true),
+    ];
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        answers.map(|(from, text, is_complete)| {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let request = lines.next().unwrap();
+            while lines.next().is_some_and(|line| !line.is_empty()) {}
+            send_chunked(&stream, from, text.as_bytes(), is_complete);
+            request
+        })
+    });
+    let timed = OutputSource {
+        since: Some("10m".to_owned()),
+        timestamps: true,
+        ..source(http)
+    };
+    let (mut got, mut untimed) = (Vec::new(), 0);
+    let end = follow(&timed, 0, &mut got, &mut |news| {
+        untimed += usize::from(matches!(news, FollowEvent::NoTime));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end.unwrap(), FollowEnd::Complete(14));
+    let expected = "2026-12-01T08:00:00Z one\n2026-12-01T08:00:01Z two\n- three\n";
+    assert_eq!(String::from_utf8(got).unwrap(), expected);
+    assert_eq!(untimed, 1);
+    let [first, second] = server.join().unwrap();
+    let wanted = "follow=true&since=10m&timestamps=true&";
+    assert!(first.contains(wanted), "{first}");
+    // Where output since a time begins was settled by the first answer.
+    assert!(second.contains("follow=true&timestamps=true&"), "{second}");
+    assert!(second.contains("&offset=6&"), "{second}");
 }

@@ -21,7 +21,6 @@ fn contexts() {
         "\"cert\":\"ca.pem\"",
         "\"key\":\"ca.pem\"",
         "\"subject\":",
-        "\"local\":true",
         "\"dev_pid\":1",
         "\"dev_start_ticks\":",
         "\"context.json\"",

@@ -201,6 +201,7 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         command: view.command.clone(),
         env: view.env.clone(),
         workdir: view.workdir.clone(),
+        prefer_workdir: view.prefer_workdir.clone(),
         image: view.image.clone(),
         resources: view.resources.clone(),
         nodes: (view.nodes != 1).then_some(view.nodes),

@@ -253,6 +253,14 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
     if let Some(started) = holding.started_at {
         lines.put(1, format!("started {}", moment(started, now)));
     }
+    let mut refused = holding.placements.iter();
+    if let Some((node, why)) = refused.find_map(|it| Some((&it.node, it.workdir_refused?))) {
+        let line = format!(
+            "in a directory of its own on {}: the preferred one {why}",
+            safe(node)
+        );
+        lines.put(1, line);
+    }
     // Keys that do not count in shares can be beyond them all the same; the exposure says so.
     match (holding.in_share, holding.beyond_share.is_empty()) {
         (true, true) => lines.put(1, "its subject is within its reserved share"),
@@ -294,6 +302,12 @@ fn attempts(lines: &mut Lines, view: &ExplainView, now: Timestamp) {
         .filter(|attempt| attempt.ended_at.is_some());
     for attempt in over {
         lines.put(1, ended(attempt, now));
+        if let Some(why) = attempt.workdir_refused {
+            lines.put(
+                2,
+                format!("in a directory of its own: the preferred one {why}"),
+            );
+        }
     }
 }
 

@@ -168,12 +168,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .optional("Moved", step.moved_to.is_some().then(|| moved_from(step)))
         .optional("Platform", step.platform.as_deref().map(safe))
         .field("Command", shell_words(&step.command))
-        .field(
-            "Directory",
-            step.workdir
-                .as_deref()
-                .map_or("the attempt's own".to_owned(), safe),
-        );
+        .field("Directory", directory(step));
     if !step.labels.is_empty() {
         text.field("Labels", super::node::labels(&step.labels));
     }
@@ -202,6 +197,29 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
     text.many("Warning", &warnings);
     attempts(&mut text, &step.attempts, now);
     text.finish()
+}
+
+/// Tells where the step works.
+fn directory(step: &StepView) -> String {
+    match (&step.workdir, &step.prefer_workdir) {
+        (Some(dir), _) => safe(dir),
+        (None, Some(dir)) => format!("{} where a host has it, else the attempt's own", safe(dir)),
+        (None, None) => "the attempt's own".to_owned(),
+    }
+}
+
+/// Tells why an attempt runs in a directory of its own and not in the one that the step prefers, on the first of its
+/// hosts where that is so.
+pub(crate) fn refused_directory(step: &StepView, attempt: &AttemptInfo) -> Option<String> {
+    let mut placements = attempt.placements.iter();
+    let (node, why) = placements.find_map(|it| Some((&it.node, it.workdir_refused?)))?;
+    let dir = step.prefer_workdir.as_deref().unwrap_or_default();
+    Some(format!(
+        "{} runs in an empty directory of its own on {}: {} {why} (`--workdir DIR` insists on a directory, `--workdir none` asks for an empty one)",
+        safe(&step.id),
+        safe(node),
+        safe(dir)
+    ))
 }
 
 /// Tells where a step that was moved while it waited would have run.
@@ -322,6 +340,9 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
             format!(" with {}", gpus.join(" "))
         };
         text.field("Node", format!("{}{gpus}", safe(&placement.node)));
+        let refused = placement.workdir_refused;
+        let refused = refused.map(|why| format!("the attempt's own: the preferred one {why}"));
+        text.optional("Directory", refused);
     }
     text.field("Allocated", moment(attempt.allocated_at, now))
         .optional("Started", attempt.started_at.map(|at| moment(at, now)))

@@ -7,10 +7,9 @@ use crate::context::ContextFile;
 fn local() -> Defaults {
     let context = ContextFile {
         subject: Some("dev".into()),
-        local: true,
         ..ContextFile::default()
     };
-    Defaults::of(&context).unwrap()
+    Defaults::of(&context)
 }
 
 fn here() -> String {
@@ -63,12 +62,15 @@ fn every_flag_finds_its_field() {
 }
 
 #[test]
-fn a_local_cluster_gets_directory_and_subject_of_the_caller() {
+fn a_step_prefers_the_directory_of_the_caller_and_has_the_subject_of_the_context() {
     let request = typed("-- true", &local()).unwrap();
-    assert_eq!(request.workdir, Some(here()));
+    assert_eq!(
+        (request.workdir, request.prefer_workdir),
+        (None, Some(here()))
+    );
     assert_eq!(request.subject.as_deref(), Some("dev"));
     let request = typed("-- true", &Defaults::default()).unwrap();
-    assert_eq!((request.workdir, request.subject), (None, None));
+    assert_eq!((request.prefer_workdir, request.subject), (None, None));
 }
 
 #[test]
@@ -76,19 +78,30 @@ fn a_relative_directory_is_below_that_of_the_caller_and_none_is_the_step_s_own()
     for defaults in [local(), Defaults::default()] {
         let request = typed("--workdir sub -- true", &defaults).unwrap();
         assert_eq!(request.workdir, Some(format!("{}/sub", here())));
+        assert_eq!(request.prefer_workdir, None);
         let request = typed("--workdir none -- true", &defaults).unwrap();
-        assert_eq!(request.workdir, None);
+        assert_eq!((request.workdir, request.prefer_workdir), (None, None));
     }
-    let text = "command: [a]\nworkdir: /srv\ndefaults: {workdir: /pipeline}\n";
-    let requests = with_file(text, &["-w", "none"]).unwrap();
-    assert_eq!(requests[0].clone().check().unwrap().workdir, None);
+    for directory in ["workdir", "prefer_workdir"] {
+        let text =
+            format!("command: [a]\n{directory}: /srv\ndefaults: {{{directory}: /pipeline}}\n");
+        let requests = with_file(&text, &["-w", "none"]).unwrap();
+        let spec = requests[0].clone().check().unwrap();
+        assert_eq!((spec.workdir, spec.prefer_workdir), (None, None));
+        let requests = with_file(&text, &[]).unwrap();
+        let spec = requests[0].clone().check().unwrap();
+        assert_eq!(
+            spec.workdir.or(spec.prefer_workdir).as_deref(),
+            Some("/srv")
+        );
+    }
 }
 
 #[test]
 fn settings_of_the_pipeline_go_before_those_of_the_context() {
     let text = "kind: step\ncommand: [a]\ndefaults: {subject: prod, workdir: /srv}\n---\nkind: step\ncommand: [b]\ndefaults: {timeout: 1h}\n";
     let requests = with_file(text, &[]).unwrap();
-    let set = |it: &StepRequest| (it.subject.clone(), it.workdir.clone());
+    let set = |it: &StepRequest| (it.subject.clone(), it.prefer_workdir.clone());
     assert_eq!(set(&requests[0]), (None, None));
     assert_eq!(set(&requests[1]), (Some("dev".to_owned()), Some(here())));
 }
@@ -132,7 +145,8 @@ fn documents_become_requests_in_order() {
     let requests = with_file(text, &[]).unwrap();
     assert_eq!(requests.len(), 2);
     assert_eq!(requests[0].command, ["sleep", "10"]);
-    assert_eq!(requests[0].workdir, Some(here()));
+    assert_eq!(requests[0].prefer_workdir, Some(here()));
+    assert_eq!(requests[1].prefer_workdir, None);
     assert_eq!(requests[1].workdir.as_deref(), Some("/w"));
     assert_eq!(requests[1].subject.as_deref(), Some("s"));
     assert!(requests.iter().all(|request| request.id.is_some()));
@@ -148,7 +162,7 @@ fn flags_override_the_file_field_by_field() {
     let request = serde_json::to_value(&with_file(text, &flags).unwrap()[0]).unwrap();
     let expected = serde_json::json!({
         "kind": "training", "id": "mine", "name": "a", "subject": "dev", "command": ["eval", "-v"],
-        "env": {"A": "1", "B": "3"}, "labels": {"t": "x", "u": "y"}, "timeout": "1h30m", "workdir": here(),
+        "env": {"A": "1", "B": "3"}, "labels": {"t": "x", "u": "y"}, "timeout": "1h30m", "prefer_workdir": here(),
         "resources": {"mig": {"profile": "3g.40gb"}, "memory": "8GiB"},
     });
     assert_eq!(request, expected);

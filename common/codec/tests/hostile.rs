@@ -135,6 +135,7 @@ fn status() -> impl Strategy<Value = AttemptStatus> {
     let started = (any::<u32>(), any::<u64>()).prop_map(|(pid, at)| StartedProcess {
         pid,
         at: Time::from_unix_millis(at),
+        workdir_refused: None,
     });
     let end = (proptest::option::of(started.clone()), any::<i32>()).prop_map(|(started, code)| {
         AttemptEnd {

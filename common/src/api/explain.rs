@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExitView, PlacementView};
 use crate::amount::table::DocumentAmount;
+use crate::directory_refusal::DirectoryRefusal;
 use crate::reason::Reason;
 use crate::state::StepState;
 
@@ -341,4 +342,7 @@ pub struct AttemptOutcomeView {
     pub exit: Option<ExitView>,
     /// The step that preempted the attempt.
     pub preempted_by: Option<String>,
+    /// Why it ran in a directory of its own and not in the one that the step prefers, if so on one of its hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir_refused: Option<DirectoryRefusal>,
 }

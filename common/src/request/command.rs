@@ -69,17 +69,7 @@ pub(crate) fn check_command(
             ));
         }
     }
-    if let Some(dir) = workdir.filter(|dir| !dir.starts_with('/') || dir.contains('\0')) {
-        let message = format!(
-            "`{}` is not an absolute path on the host: begin with `/`",
-            dir.escape_default()
-        );
-        return Err(FieldError::new(
-            ErrorCode::InvalidWorkdir,
-            "workdir",
-            message,
-        ));
-    }
+    check_directory("workdir", workdir)?;
     let bytes = command.iter().map(String::len).sum::<usize>()
         + env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>()
         + workdir.map_or(0, str::len);
@@ -90,4 +80,17 @@ pub(crate) fn check_command(
         return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
     }
     Ok(())
+}
+
+/// Checks that a working directory is an absolute path that a process can be given.
+pub(super) fn check_directory(field: &str, dir: Option<&str>) -> Result<(), FieldError> {
+    let is_path = |dir: &str| dir.starts_with('/') && !dir.contains('\0');
+    let Some(dir) = dir.filter(|dir| !is_path(dir)) else {
+        return Ok(());
+    };
+    let message = format!(
+        "`{}` is not an absolute path on the host: begin with `/`",
+        dir.escape_default()
+    );
+    Err(FieldError::new(ErrorCode::InvalidWorkdir, field, message))
 }

@@ -114,6 +114,15 @@ impl Template {
         each_mount("allowed_mounts", allowed, TemplateField::AllowedMount)
     }
 
+    /// Whether a wrapper, a hook, a variable or a mount is given the step's working directory, which must be known
+    /// before the step starts then.
+    pub fn uses_workdir(&self) -> bool {
+        let mounts = self.mounts.iter().flat_map(LayeredList::items);
+        let mut shown = mounts.flat_map(|mount| [Some(&mount.source), mount.target.as_ref()]);
+        self.mentions(Variable::Workdir)
+            || shown.any(|it| it.is_some_and(|text| variable::mentions(text, Variable::Workdir)))
+    }
+
     /// Whether the wrapper, a hook or an environment variable mentions a variable.
     fn mentions(&self, wanted: Variable) -> bool {
         let hooks = [&self.hooks.before, &self.hooks.after];

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::id::{ClusterId, NodeName, PoolName, StepId};
 use sluice_common::time::Time;
 use sluice_reasons::StepReason;
@@ -9,6 +10,7 @@ use sluice_scheduler::Request;
 
 use crate::arrays::advance::settle_steps;
 use crate::arrays::unknown_step;
+use crate::attempts::launch::workdir_refused;
 use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
@@ -37,7 +39,7 @@ use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
 use crate::model::node::Node;
 use crate::model::recovery::RecoveryCause;
-use crate::model::step::Step;
+use crate::model::step::{Attempt, Part, Step};
 use crate::output::{Output, Refusal};
 use crate::record::ClockJump;
 use crate::record::Record;
@@ -204,6 +206,16 @@ impl Core {
     /// Why a step is in its state now.
     pub fn reason(&self, step: &Step) -> StepReason {
         reason(&self.ctx, step)
+    }
+
+    /// Why a part that runs does not work in the directory that its step prefers, if so.
+    pub fn workdir_refused(
+        &self,
+        step: &Step,
+        attempt: &Attempt,
+        part: &Part,
+    ) -> Option<DirectoryRefusal> {
+        workdir_refused(self.ctx.state(), (step, attempt, part))
     }
 
     /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last

@@ -172,6 +172,8 @@ async fn reach(
             stream,
             offset: 0,
             follow: true,
+            since: None,
+            timestamps: false,
         };
         writer.send(&request).await?;
         if let Some(order) = order {
@@ -184,7 +186,10 @@ async fn reach(
     let (reply, (writer, reader)) = match asked {
         Ok(Ok(answered)) => answered,
         Ok(Err(error)) => {
-            tracing::info!(%node, "exec of a program in a step failed: {error}");
+            match stream == LogStream::Input {
+                true => tracing::info!(%node, "input could not be sent to a step: {error}"),
+                false => tracing::info!(%node, "a program could not be run in a step: {error}"),
+            }
             return Err(unreachable());
         }
         Err(_) => return Err(unreachable()),

@@ -15,8 +15,9 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::Core;
 use futures_util::stream::unfold;
 use serde::Deserialize;
+use sluice_common::api::parse_timestamp;
 use sluice_common::id::{AttemptId, NodeName, StepId};
-use sluice_common::wire::{LogReply, LogRequest, LogStream};
+use sluice_common::wire::{LogReply, LogRequest, LogStream, OutputSince};
 use sluice_transport::{FrameReader, TransportError};
 use tokio::time::timeout;
 
@@ -43,6 +44,8 @@ pub(super) struct LogParams {
     follow: Option<String>,
     attempt: Option<String>,
     rank: Option<String>,
+    since: Option<String>,
+    timestamps: Option<String>,
 }
 
 /// A request for output.
@@ -54,6 +57,8 @@ struct LogQuery {
     stream: LogStream,
     offset: u64,
     follow: bool,
+    since: Option<OutputSince>,
+    timestamps: bool,
 }
 
 impl LogQuery {
@@ -101,6 +106,8 @@ pub(super) async fn logs(
         stream: log_stream(params.stream.as_deref())?,
         offset: params::number("offset", params.offset.as_deref())?.unwrap_or(0),
         follow: params::flag("follow", params.follow.as_deref())?,
+        since: output_since(params.since.as_deref())?,
+        timestamps: params::flag("timestamps", params.timestamps.as_deref())?,
     };
     tokio::select! {
         answer = answer(&api, &query) => answer,
@@ -117,6 +124,21 @@ fn log_stream(text: Option<&str>) -> Result<LogStream, ApiError> {
             format!("`{}` is neither `stdout` nor `stderr`", text.escape_debug()),
         )),
     }
+}
+
+fn output_since(text: Option<&str>) -> Result<Option<OutputSince>, ApiError> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    if let Ok(span) = text.parse() {
+        return Ok(Some(OutputSince::Ago(span)));
+    }
+    let at = parse_timestamp(text).map_err(|e| {
+        let text = e.text;
+        let forms = "a duration such as `10m`, nor a time such as `2026-12-01T08:00:00Z`";
+        params::invalid("since", format!("`{text}` is neither {forms}"))
+    });
+    at.map(|at| Some(OutputSince::At(at)))
 }
 
 async fn answer(api: &Api, query: &LogQuery) -> Result<Response, ApiError> {
@@ -206,6 +228,8 @@ async fn fetch(api: &Api, query: &LogQuery, source: LogSource) -> Result<Respons
         stream: query.stream,
         offset: query.offset,
         follow: query.follow,
+        since: query.since,
+        timestamps: query.timestamps,
     };
     let unreachable = || ApiError::NodeUnreachable {
         node: node.to_string(),

@@ -1,7 +1,8 @@
 //! Views of explanations.
 
 use coordinator_core::{
-    Attempt, AwaitedRun, Core, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
+    Attempt, AwaitedRun, Core, Explanation, HeldResources, NominationDetails, PastAttempt,
+    PoolWait, Step,
 };
 use sluice_common::amount::table::{DocumentAmount, key_name};
 use sluice_common::api::{
@@ -21,19 +22,20 @@ const MAX_HOLDERS: usize = 16;
 pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
     let explained = core.explain(id)?;
     let refused = refused(&explained).into_iter();
-    let subject = &explained.step.spec.subject;
+    let step = &*explained.step;
+    let past = explained.past.into_iter();
     Some(ExplainView {
         id: id.to_string(),
         state: explained.step.state,
-        subject: subject.to_string(),
+        subject: step.spec.subject.to_string(),
         reason: explained.reason.to_reason(),
         moved_to: explained.step.moved_to().map(ToString::to_string),
         pools: explained.pools.into_iter().map(pool).collect(),
         refused: refused
             .map(|(pool, message)| RefusalView { pool, message })
             .collect(),
-        holding: explained.holding.map(|it| holding(subject, it)),
-        attempts: explained.past.into_iter().map(outcome).collect(),
+        holding: explained.holding.map(|it| holding(core, step, it)),
+        attempts: past.map(|it| outcome(core, step, it)).collect(),
     })
 }
 
@@ -175,9 +177,9 @@ fn change(change: Change) -> RemedyChange {
     }
 }
 
-fn holding(subject: &Subject, holding: HeldResources<'_>) -> HoldingView {
+fn holding(core: &Core, step: &Step, holding: HeldResources<'_>) -> HoldingView {
     let (attempt, exposure) = (holding.attempt, &holding.exposure);
-    let view = super::attempt(attempt);
+    let view = super::attempt(core, step, attempt);
     let beyond = exposure.above_reserved.iter();
     HoldingView {
         attempt: view.number,
@@ -196,7 +198,7 @@ fn holding(subject: &Subject, holding: HeldResources<'_>) -> HoldingView {
         backfill_to: attempt.backfill.iter().map(ToString::to_string).collect(),
         exposed: holding.is_exposed(),
         spared_until: holding.protected_until().map(timestamp),
-        exposure: exposed(subject, &holding),
+        exposure: exposed(&step.spec.subject, &holding),
         stopping_since: attempt.stopping_at.map(timestamp),
         gives_way_to: attempt.preempted_by.as_ref().map(ToString::to_string),
         grace_ends_at: holding.grace_ends.map(timestamp),
@@ -215,11 +217,13 @@ fn exposed(subject: &Subject, holding: &HeldResources<'_>) -> Vec<String> {
     }
 }
 
-fn outcome(past: PastAttempt<'_>) -> AttemptOutcomeView {
-    let view = super::attempt(past.attempt);
+fn outcome(core: &Core, step: &Step, past: PastAttempt<'_>) -> AttemptOutcomeView {
+    let view = super::attempt(core, step, past.attempt);
+    let mut placements = view.placements.iter();
     AttemptOutcomeView {
         number: view.number,
         pool: past.attempt.pool.to_string(),
+        workdir_refused: placements.find_map(|part| part.workdir_refused),
         nodes: view.placements.into_iter().map(|part| part.node).collect(),
         allocated_at: view.allocated_at,
         ended_at: view.ended_at,

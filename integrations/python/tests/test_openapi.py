@@ -52,8 +52,9 @@ ALL: Json = {
 }  # fmt: skip
 """Every setting."""
 
-NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal"}
-"""Fields of a request that are no setting here: a terminal needs a caller who types."""
+NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir"}
+"""Fields of a request that are no setting here: a terminal needs a caller who types, and the directory that a step prefers
+is the caller's."""
 
 
 def test_settings_are_the_fields_of_a_request(document: Json) -> None:
@@ -93,6 +94,7 @@ def flows(api: Api) -> Iterator[Flow[Any]]:
     yield api.ends({"id": ["a"]})
     yield from (api.pools(), api.pool("a"), api.nodes("p"), api.node("a"), api.wait("a", "running", 5))
     yield from (api.logs("a", "stderr", follow=True, attempt=1, rank=1, offset=1), api.events(5, "a", "n", False))
+    yield api.logs("a", "stdout", follow=False, attempt=1, since="10m")
     yield from (api.events("now", "a", "n", True), api.move("a", "p"))
     yield api.delete("a")
     yield from (api.act("a", verb, 5) for verb in ("cancel",))

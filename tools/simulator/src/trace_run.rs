@@ -484,5 +484,9 @@ fn ended(at: Time, exit: &Exit, stopped: Option<StopReason>) -> AttemptEnd {
 }
 
 fn started(at: Time) -> StartedProcess {
-    StartedProcess { pid: PID, at }
+    StartedProcess {
+        pid: PID,
+        at,
+        workdir_refused: None,
+    }
 }

@@ -21,6 +21,7 @@ fn process() -> Process {
         pid: 42,
         start_ticks: 4_700,
         started_at: Time::from_unix_millis(997_000),
+        workdir_refused: None,
     }
 }
 
@@ -68,6 +69,7 @@ fn starting() -> Attempt {
             command: vec!["true".into()],
             env: Default::default(),
             workdir: None,
+            prefer_workdir: None,
             lease_until: None,
             lease_grace: GRACE,
             launch_record: running_view().launch_record,

@@ -54,6 +54,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             command,
             env: [("SLUICE_STEP_ID".into(), told.into())].into(),
             workdir: None,
+            prefer_workdir: None,
             lease_until: None,
             lease_grace: span,
             launch_record: LaunchRecord {

@@ -23,6 +23,7 @@ fn process() -> Process {
         pid: 7,
         start_ticks: 100,
         started_at: Time::from_unix_millis(1_001_000),
+        workdir_refused: None,
     }
 }
 

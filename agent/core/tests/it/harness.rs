@@ -193,6 +193,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         command: vec!["train".to_owned(), "--fast".to_owned()],
         env: [("LR".to_owned(), "1".to_owned())].into(),
         workdir: Some("/data".to_owned()),
+        prefer_workdir: None,
         gpus: vec![],
         timeout: None,
         grace: GRACE,
@@ -283,6 +284,7 @@ pub(crate) fn process() -> Process {
         pid: 42,
         start_ticks: 10_000,
         started_at: now(100_000).wall,
+        workdir_refused: None,
     }
 }
 

@@ -449,6 +449,7 @@ impl World {
                     pid: 42,
                     start_ticks: self.boot / 10,
                     started_at: wall,
+                    workdir_refused: None,
                 })
             }
         }

@@ -42,6 +42,11 @@ impl OutputBound {
         }
     }
 
+    /// The attempt's file of marks.
+    pub(super) fn marks(&self) -> &File {
+        &self.marks
+    }
+
     /// Offset of the oldest kept byte of a stream, as recorded by an earlier writer. A writer that was killed
     /// may have left a partial mark, which is overwritten.
     pub(super) fn dropped(&self, stream: usize) -> u64 {

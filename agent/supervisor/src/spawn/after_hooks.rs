@@ -5,12 +5,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::Path;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
+use nix::unistd::{Pid, Uid, getpid, getppid};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
@@ -18,8 +17,9 @@ use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
 
 use super::environment::environment;
+use super::start_directory::StartDirectory;
 use super::step_hooks::{self, StepHook};
-use super::{SpawnError, Spawner, child, confine, fork_by, host, workdir};
+use super::{SpawnError, Spawner, absolute, child, confine, fork_by, host};
 use crate::identity::Identity;
 use crate::output::writer::AttemptStreams;
 use crate::spool::after_hooks::AfterHooks;
@@ -52,6 +52,8 @@ impl Spawner {
         let envp = environment(&env, &identity, &dir)?;
         let hooks = step_hooks::hooks(&after.hooks, &envp, env.get("PATH"))?;
         let ([stdout, stderr], given) = self.streams(&dir, &identity)?;
+        let named = after.workdir.as_deref().map(absolute).transpose()?;
+        let preferred = after.prefer_workdir.as_deref().map(absolute).transpose()?;
         let child = AfterHooksChild {
             supervisor: getpid(),
             group_entry,
@@ -59,7 +61,7 @@ impl Spawner {
             open_files: self.open_files,
             identity: &identity,
             rules: &self.identities.rules,
-            workdir: &workdir(after.workdir.as_deref(), &dir)?,
+            start_directory: &StartDirectory::of(named, preferred, &dir),
             limits: &step_hooks::rlimits(&after.limits),
             hooks: &hooks,
         };
@@ -78,7 +80,7 @@ struct AfterHooksChild<'a> {
     open_files: (rlim_t, rlim_t),
     identity: &'a Identity,
     rules: &'a StepRules,
-    workdir: &'a Path,
+    start_directory: &'a StartDirectory,
     limits: &'a [(Resource, &'a ProcessLimit)],
     hooks: &'a [StepHook<'a>],
 }
@@ -104,9 +106,7 @@ impl AfterHooksChild<'_> {
         if getppid() != self.supervisor {
             return Err("hooks after the step were not run: the supervisor has ended".to_owned());
         }
-        // The hooks must run even if the step has removed its directory.
-        let _somewhere_else = chdir(self.workdir).or_else(|_| chdir("/"));
-        confine::check_workdir(self.rules)?;
+        self.start_directory.enter_again(self.rules)?;
         step_hooks::lower(self.limits)
     }
 

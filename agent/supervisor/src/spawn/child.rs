@@ -11,13 +11,16 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use sluice_cgroups::group_entry::GroupEntry;
-use sluice_common::helper::{START_FAILED, START_REPORT_VARIABLE};
+use sluice_common::directory_refusal::DirectoryRefusal;
+use sluice_common::helper::START_REPORT_VARIABLE;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 use sluice_common::supervisor_config::StepRules;
 use sluice_common::template::launch::ProcessLimit;
 
+use super::start_directory::StartDirectory;
+use super::start_report::{DIRECTORY_REFUSED, HOST_FAILED, PROLOG_FAILED, STEP_FAILED};
 use super::step_hooks::{self, StepHook};
 use super::streams::{ProgramStart, StreamSetup};
 use super::{confine, lookup};
@@ -54,9 +57,7 @@ pub(super) struct StepChild<'a> {
     /// The user to switch to before anything of the step's own is touched.
     pub(super) identity: &'a Identity,
     pub(super) rules: &'a StepRules,
-    pub(super) workdir: &'a Path,
-    /// Whether the working directory was made for the attempt.
-    pub(super) own_workdir: bool,
+    pub(super) start_directory: &'a StartDirectory,
     pub(super) program: &'a StepProgram,
     pub(super) limits: &'a [(Resource, &'a ProcessLimit)],
     /// Templates' hooks before the program, run as the step's user.
@@ -64,13 +65,6 @@ pub(super) struct StepChild<'a> {
     /// The admin's prolog, run before the child switches user and enters the step's groups.
     pub(super) prolog: Option<&'a HookCommand<'a>>,
 }
-
-/// First byte of a report: a resource of the host is missing.
-pub(super) const HOST_FAILED: u8 = b'h';
-/// First byte of a report: the prolog failed.
-pub(super) const PROLOG_FAILED: u8 = b'p';
-/// First byte of a report: the step's specification cannot be met.
-pub(super) const STEP_FAILED: u8 = START_FAILED;
 
 impl StepChild<'_> {
     /// Becomes the program, or reports why not. Returns only to exit.
@@ -92,17 +86,18 @@ impl StepChild<'_> {
         let confined = || {
             enter()
                 .and_then(|()| confine::become_user(self.identity, self.rules))
-                .and_then(|()| self.enter_own_workdir())
-                .and_then(|()| step_hooks::lower(self.limits))
+                .and_then(|()| self.enter_own())
+                .and_then(|refused| step_hooks::lower(self.limits).map(|()| refused))
                 .map_err(by_host)
         };
-        let program = || {
-            self.enter_workdir()
+        let program = |refused| {
+            self.start_directory
+                .enter_named(self.rules)
                 .and_then(|()| step_hooks::run(self.before))
-                .and_then(|()| self.start_program())
-                .map_err(|sentence| (STEP_FAILED, sentence))
+                .and_then(|()| self.start_program(refused))
+                .map_err(|why| (STEP_FAILED, self.start_directory.explain(&why, refused)))
         };
-        let started = prepared.and_then(|()| confined()).and_then(|()| program());
+        let started = prepared.and_then(|()| confined()).and_then(program);
         let Err((fault, sentence)) = started else {
             return;
         };
@@ -141,28 +136,26 @@ impl StepChild<'_> {
         })
     }
 
-    fn start_program(&self) -> Result<(), String> {
+    fn start_program(&self, refused: Option<DirectoryRefusal>) -> Result<(), String> {
         self.setup.start(&ProgramStart {
             envp: &self.program.envp,
+            in_own_directory: self.start_directory.is_own(refused),
             execute: &|| self.program.start_with(self.report),
-            report: &|why| report_failure(self.report, STEP_FAILED, why),
+            report: &|why| {
+                let why = self.start_directory.explain(why, refused);
+                report_failure(self.report, STEP_FAILED, &why);
+            },
         })
     }
 
-    /// If the step's user cannot enter a directory that was made for it, the host is at fault.
-    fn enter_own_workdir(&self) -> Result<(), String> {
-        if !self.own_workdir {
-            return Ok(());
+    /// Enters the directory that the step prefers, or its own; reports the reason if it is not the preferred one.
+    fn enter_own(&self) -> Result<Option<DirectoryRefusal>, String> {
+        let refused = self.start_directory.enter_own(self.rules)?;
+        if let Some(why) = refused {
+            // Fails if the supervisor has died meanwhile.
+            let _ = (&mut &*self.report).write_all(&[DIRECTORY_REFUSED, why.code()]);
         }
-        chdir(self.workdir).map_err(|e| lookup::explain_own_workdir(self.workdir, e))
-    }
-
-    fn enter_workdir(&self) -> Result<(), String> {
-        if self.own_workdir {
-            return Ok(());
-        }
-        chdir(self.workdir).map_err(|e| lookup::explain_workdir(self.workdir, e))?;
-        confine::check_workdir(self.rules)
+        Ok(refused)
     }
 }
 

@@ -30,7 +30,8 @@ use sluice_common::helper::{COPY_FILES, ENTER_CONTAINER, START_REPORT_VARIABLE};
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
 
-use super::child::{self, STEP_FAILED, StepProgram};
+use super::child::{self, StepProgram};
+use super::start_report::STEP_FAILED;
 use super::streams::{DEFAULT_SIZE, InputSource, ProgramStart, StreamSetup};
 use super::wrapper::shown;
 use super::{
@@ -117,14 +118,7 @@ impl Spawner {
         };
         let forked = fork_by(group_entry.clone_target(), |inside| child.run(inside));
         let pid = host(|| "make a process".to_owned(), forked)?;
-        let failure = None;
-        Ok((
-            pid,
-            StartReport {
-                pipe: report,
-                failure,
-            },
-        ))
+        Ok((pid, StartReport::new(report)))
     }
 
     /// Directory with the streams of a program beside an attempt.
@@ -238,6 +232,7 @@ impl ExecChild<'_> {
         };
         self.setup.start(&ProgramStart {
             envp: &program.envp,
+            in_own_directory: false,
             execute: &|| match self.copies_files {
                 true => self.become_helper(&program),
                 false => program.start_with(self.report),

@@ -19,7 +19,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl, open};
 use nix::sys::stat::Mode;
-use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, getcwd};
 use sluice_common::helper::COPY_OUTPUT;
 use sluice_common::output::STREAMS;
 use sluice_common::streams::{OutputPath, PathVariable, StepStreams};
@@ -41,9 +41,6 @@ pub(super) struct OutputFiles<'a> {
     /// Paths in the order of [`STREAMS`].
     paths: [Option<String>; STREAMS.len()],
     append: bool,
-    workdir: &'a Path,
-    /// Whether the working directory is removed with the attempt.
-    own_workdir: bool,
     rules: &'a StepRules,
 }
 
@@ -55,12 +52,7 @@ pub(super) struct OpenFiles {
 
 impl<'a> OutputFiles<'a> {
     /// The files of a step, with the name of its user filled in.
-    pub(super) fn of(
-        streams: &StepStreams,
-        identity: &Identity,
-        (workdir, own_workdir): (&'a Path, bool),
-        rules: &'a StepRules,
-    ) -> Self {
+    pub(super) fn of(streams: &StepStreams, identity: &Identity, rules: &'a StepRules) -> Self {
         let user = || {
             let mut variables = identity.variables.iter();
             let user = variables.find(|(name, _)| name == "USER");
@@ -73,8 +65,6 @@ impl<'a> OutputFiles<'a> {
         Self {
             paths: [path(&streams.stdout), path(&streams.stderr)],
             append: streams.append,
-            workdir,
-            own_workdir,
             rules,
         }
     }
@@ -83,16 +73,17 @@ impl<'a> OutputFiles<'a> {
         self.paths.iter().any(Option::is_some)
     }
 
-    /// Opens the files; `None` if there are none. A file that both streams name is opened once.
-    pub(super) fn open(&self) -> Result<Option<OpenFiles>, String> {
+    /// Opens the files; `None` if there are none. A file that both streams name is opened once. `in_own_directory` tells
+    /// whether the working directory is removed with the attempt.
+    pub(super) fn open(&self, in_own_directory: bool) -> Result<Option<OpenFiles>, String> {
         let mut opened = OpenFiles {
             files: Vec::new(),
             of_stream: [None; STREAMS.len()],
         };
         for (n, path) in self.paths.iter().enumerate() {
             let Some(path) = path else { continue };
-            let file = self.open_one(path).map_err(|why| {
-                let path = self.workdir.join(path);
+            let file = self.open_one(path, in_own_directory).map_err(|why| {
+                let path = getcwd().unwrap_or_default().join(path);
                 let path = lookup::shown(&path.to_string_lossy(), SHOWN_PATH_BYTES);
                 let stream = STREAMS[n].file_name();
                 format!("the file `{path}` for {stream} {why}")
@@ -102,8 +93,8 @@ impl<'a> OutputFiles<'a> {
         Ok(Some(opened).filter(|opened| !opened.files.is_empty()))
     }
 
-    fn open_one(&self, path: &str) -> Result<File, String> {
-        if self.own_workdir && !path.starts_with('/') {
+    fn open_one(&self, path: &str, in_own_directory: bool) -> Result<File, String> {
+        if in_own_directory && !path.starts_with('/') {
             return Err(
                 "would be removed with the directory of the attempt: begin its path with `/`, or set `workdir`"
                     .to_owned(),
@@ -245,15 +236,13 @@ mod tests {
         }
     }
 
-    fn open_in(dir: &Path, paths: [&str; 2], append: bool) -> Result<Option<OpenFiles>, String> {
+    fn opened(paths: [&str; 2], append: bool) -> Result<Option<OpenFiles>, String> {
         let files = OutputFiles {
             paths: paths.map(|path| Some(path.to_owned()).filter(|path| !path.is_empty())),
             append,
-            workdir: dir,
-            own_workdir: false,
             rules: &rules(),
         };
-        files.open()
+        files.open(false)
     }
 
     #[test]
@@ -266,14 +255,14 @@ mod tests {
         let both = [out, link.to_str().unwrap()];
         for (append, expected) in [(true, "old new "), (false, "new ")] {
             fs::write(&path, "old ").unwrap();
-            let opened = open_in(dir.path(), both, append).unwrap().unwrap();
-            assert_eq!((opened.files.len(), opened.of_stream), (1, [Some(0); 2]));
-            (&opened.files[0]).write_all(b"new ").unwrap();
+            let files = opened(both, append).unwrap().unwrap();
+            assert_eq!((files.files.len(), files.of_stream), (1, [Some(0); 2]));
+            (&files.files[0]).write_all(b"new ").unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), expected);
         }
-        let opened = open_in(dir.path(), ["", out], true).unwrap().unwrap();
-        assert_eq!(opened.of_stream, [None, Some(0)]);
-        assert!(open_in(dir.path(), ["", ""], false).unwrap().is_none());
+        let files = opened(["", out], true).unwrap().unwrap();
+        assert_eq!(files.of_stream, [None, Some(0)]);
+        assert!(opened(["", ""], false).unwrap().is_none());
     }
 
     #[test]
@@ -287,7 +276,7 @@ mod tests {
             (fifo.to_str().unwrap(), "a pipe that nobody reads"),
             (dir.path().to_str().unwrap(), "is a directory"),
         ] {
-            let why = open_in(dir.path(), ["", path], false).err().unwrap();
+            let why = opened(["", path], false).err().unwrap();
             assert!(why.contains(words), "{why}");
             assert!(
                 why.starts_with(&format!("the file `{path}` for stderr ")),
@@ -310,14 +299,12 @@ mod tests {
         let files = |name: &str| OutputFiles {
             paths: [Some(inside.join(name).display().to_string()), None],
             append: false,
-            workdir: dir.path(),
-            own_workdir: false,
             rules: &rules,
         };
-        let why = files("link").open().err().unwrap();
+        let why = files("link").open(false).err().unwrap();
         assert!(why.contains("below one of `workdirs`"), "{why}");
         assert_eq!(fs::read_to_string(&outside).unwrap(), "kept");
-        assert!(files("own").open().unwrap().is_some());
+        assert!(files("own").open(false).unwrap().is_some());
     }
 
     #[test]
@@ -325,15 +312,12 @@ mod tests {
         let files = OutputFiles {
             paths: [Some("out".to_owned()), None],
             append: false,
-            workdir: Path::new("/attempts/a.1/work"),
-            own_workdir: true,
             rules: &rules(),
         };
-        let why = files.open().err().unwrap();
-        assert!(
-            why.starts_with("the file `/attempts/a.1/work/out` for stdout "),
-            "{why}"
-        );
+        let why = files.open(true).err().unwrap();
+        let here = std::env::current_dir().unwrap();
+        let words = format!("the file `{}/out` for stdout ", here.display());
+        assert!(why.starts_with(&words), "{why}");
         assert!(why.contains("set `workdir`"), "{why}");
     }
 }

@@ -82,6 +82,8 @@ pub(super) struct StreamSetup<'a> {
 pub(super) struct ProgramStart<'a> {
     /// Lines of `NAME=value`.
     pub(super) envp: &'a [CString],
+    /// Whether the working directory is removed with the attempt.
+    pub(super) in_own_directory: bool,
     /// Executes the program in this process, and returns only on failure.
     pub(super) execute: &'a dyn Fn() -> Result<(), String>,
     /// Reports why a child of this process did not become the program.
@@ -101,7 +103,8 @@ impl StreamSetup<'_> {
     /// Connects the streams and executes the program, in a child of this process if it gets a terminal or its output
     /// goes to files. Returns only on failure.
     pub(super) fn start(&self, program: &ProgramStart<'_>) -> Result<(), String> {
-        let files = self.files.map_or(Ok(None), OutputFiles::open)?;
+        let in_own = program.in_own_directory;
+        let files = self.files.map_or(Ok(None), |files| files.open(in_own))?;
         match self.source {
             InputSource::Given => {}
             InputSource::File(path) => read_from(path)?,

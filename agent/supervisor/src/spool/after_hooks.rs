@@ -29,6 +29,9 @@ pub struct AfterHooks {
     /// Working directory of the program; `None` is the attempt's own.
     #[serde(default)]
     pub workdir: Option<String>,
+    /// Working directory of the program if its user could enter it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer_workdir: Option<String>,
     /// Resource limits of each process.
     #[serde(default)]
     pub limits: Vec<ProcessLimit>,
@@ -45,6 +48,7 @@ impl AfterHooks {
             submitter: step_owner.submitter.clone(),
             env: spec.hook_env.clone(),
             workdir: spec.workdir.clone(),
+            prefer_workdir: spec.prefer_workdir.clone(),
             limits: spec.hooks.limits.clone(),
             hooks,
         })
@@ -135,6 +139,7 @@ mod tests {
             submitter: UserName::new("alice").ok(),
             env: Environment::from([("TOKEN".to_owned(), "secret".to_owned())]),
             workdir: None,
+            prefer_workdir: None,
             limits: Vec::new(),
             hooks: vec![HookRun {
                 name: "1".to_owned(),

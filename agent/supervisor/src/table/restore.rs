@@ -433,6 +433,7 @@ mod tests {
             pid,
             start_ticks,
             started_at,
+            workdir_refused: None,
         }
     }
 

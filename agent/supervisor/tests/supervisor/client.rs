@@ -252,6 +252,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         command: command.iter().map(ToString::to_string).collect(),
         env: env.clone().into(),
         workdir: None,
+        prefer_workdir: None,
         lease_until: None,
         lease_grace: Span::from_secs(1),
         launch_record: LaunchRecord {

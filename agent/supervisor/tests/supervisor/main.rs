@@ -14,6 +14,7 @@ mod carving;
 mod client;
 mod compromised;
 mod configs;
+mod directories;
 mod ends;
 mod execs;
 mod fenced;

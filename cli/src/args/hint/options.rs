@@ -58,6 +58,7 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
         &[
             (&["--previous", "-p"], Same("--attempt 1")),
             (&["--lines", "-n"], Same("--tail 10")),
+            (&["--since-time"], Same("--since 2026-01-31T08:00:00Z")),
             (
                 &["--container", "-c", "--all-containers"],
                 Needless("a step has one output; `--rank N` is that of one part of a gang"),

@@ -83,6 +83,9 @@ impl FollowedAttempt {
                 rank: 0,
                 stream,
                 follow: true,
+                since: None,
+                timestamps: false,
+                continues_line: false,
             };
             let (activity, send) = (Arc::clone(&activity), send.clone());
             thread::spawn(move || pass_on(&source, tail, sink, &activity, &send, out));
@@ -135,6 +138,7 @@ fn pass_on(
                 .moved_millis
                 .store(activity.millis(), Ordering::Relaxed),
             FollowEvent::Gap(bytes) => out.warning(&gap_note(bytes)),
+            FollowEvent::NoTime => {}
             FollowEvent::Broken(error, pause) => {
                 note(error);
                 thread::sleep(pause);

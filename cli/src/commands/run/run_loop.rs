@@ -17,6 +17,7 @@ use crate::failure::{Failure, RUN_FAILED};
 use crate::follow::{FollowEnd, FollowError};
 use crate::out::Out;
 use crate::render::safe;
+use crate::render::step::refused_directory;
 use crate::{signals, terminal};
 
 /// Time that one call waits for a step to start or to end. Short, because a requeue is not an end and is only seen when
@@ -56,6 +57,8 @@ pub(super) struct RunLoop<'a> {
     cut: Option<(u32, usize)>,
     /// Last attempt that was reported as over and followed by another.
     announced: u32,
+    /// Last attempt of which the directory was reported, because it is not the caller's.
+    placed: u32,
     /// Signal that made this command cancel the step.
     interrupted: Option<i32>,
     /// Sends input to the step.
@@ -100,6 +103,7 @@ impl<'a> RunLoop<'a> {
             waiting_since: None,
             cut,
             announced: over,
+            placed: over,
             interrupted: None,
             feeder: None,
             is_terminal: false,
@@ -247,6 +251,7 @@ impl<'a> RunLoop<'a> {
     /// Follows the next attempt, gives up output that never completes, and reports why the step waits.
     fn advance(&mut self) -> Result<(), Failure> {
         self.give_up_stalled();
+        self.tell_directory();
         if self.current.is_some() {
             return Ok(());
         }
@@ -278,6 +283,18 @@ impl<'a> RunLoop<'a> {
             self.say_waiting();
         }
         Ok(())
+    }
+
+    /// Tells once for each attempt if it does not work in the caller's directory.
+    fn tell_directory(&mut self) {
+        let Some(attempt) = self.step.attempts.last() else {
+            return;
+        };
+        let is_told = self.ownership != Ownership::Own || attempt.number <= self.placed;
+        if let Some(note) = refused_directory(&self.step, attempt).filter(|_| !is_told) {
+            self.placed = attempt.number;
+            self.out.notice(&note);
+        }
     }
 
     /// Whether it waits for resources, for the first time or again.

@@ -5,6 +5,7 @@ use crate::notation::check;
 use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::container::Container;
 use sluice_common::device::DeviceNumber;
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::exec::{ExecId, ExecOrder, ExecProgram, TerminalRequest};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
@@ -28,7 +29,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 6);
+    assert_eq!(SUPERVISION_VERSION, 7);
 }
 
 fn attempt() -> AttemptId {
@@ -53,10 +54,11 @@ fn process() -> Process {
         pid: 77,
         start_ticks: 258,
         started_at: Time::from_unix_millis(1_000),
+        workdir_refused: Some(DirectoryRefusal::Missing),
     }
 }
 
-const PROCESS: &str = "4d000000 0201000000000000 e803000000000000";
+const PROCESS: &str = "4d000000 0201000000000000 e803000000000000 01 00000000";
 
 #[test]
 fn spawns() {
@@ -65,6 +67,7 @@ fn spawns() {
         command: vec!["sh".into(), "-c".into()],
         env: [("A".into(), "1".into()), ("B".into(), String::new())].into(),
         workdir: Some("/w".into()),
+        prefer_workdir: None,
         lease_until: Some(BootMillis(259)),
         lease_grace: Span::from_millis(8),
         launch_record: memo(),
@@ -126,6 +129,7 @@ fn spawns() {
            0100000000000000 'A' 0100000000000000 '1'
            0100000000000000 'B' 0000000000000000
          01 0200000000000000 '/w'   # workdir
+         00                         # prefer_workdir
          01 0301000000000000        # lease_until
          0800000000000000           # lease_grace
          {MEMO}
@@ -161,6 +165,7 @@ fn spawns() {
     let bare = SpawnSpec {
         env: Default::default(),
         workdir: None,
+        prefer_workdir: Some("/p".into()),
         lease_until: None,
         launch_record: LaunchRecord {
             timeout: None,
@@ -183,7 +188,7 @@ fn spawns() {
     let golden = format!(
         "{ATTEMPT}
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
-         0000000000000000 00 00 # env, workdir, lease_until
+         0000000000000000 00 01 0200000000000000 '/p' 00 # env, workdir, prefer_workdir, lease_until
          0800000000000000       # lease_grace
          00 0700000000000000 0000000000000000 0000000000000000 # memo
          0100000000000000 's' 00 00 00 00

@@ -8,6 +8,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::carving::{CarveFailure, CarveOrder, CarveOutcome, GpuLayout};
 use sluice_common::container::{Container, ContainerMount};
 use sluice_common::device::{DeviceNode, DeviceNumber};
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::host_health::{HostHealth, SupervisorState};
@@ -30,7 +31,7 @@ use sluice_common::usage::Usage;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Heartbeat,
-    HeartbeatAck, Hello, HelloReply, LogReply, LogRequest, LogStream, MemoryShortage,
+    HeartbeatAck, Hello, HelloReply, LogReply, LogRequest, LogStream, MemoryShortage, OutputSince,
     PROTOCOL_VERSION, StartedProcess, StopReason, StreamKind, SuspendFailure, ToNode, Welcome,
 };
 
@@ -128,10 +129,11 @@ fn started() -> StartedProcess {
     StartedProcess {
         pid: 77,
         at: Time::from_unix_millis(1_000),
+        workdir_refused: Some(DirectoryRefusal::Denied),
     }
 }
 
-const STARTED: &str = "4d000000 e803000000000000";
+const STARTED: &str = "4d000000 e803000000000000 01 02000000";
 
 fn inventory() -> Inventory {
     Inventory {
@@ -569,6 +571,7 @@ fn assignments() {
         command: vec!["sh".into(), "-c".into()],
         env: [("A".into(), "é".into())].into(),
         workdir: Some("/w".into()),
+        prefer_workdir: None,
         gpus: vec!["GPU-8".into()],
         timeout: Some(Span::from_millis(500)),
         grace: Span::from_millis(7),
@@ -627,6 +630,7 @@ fn assignments() {
          0100000000000000                             # env: one, in UTF-8
            0100000000000000 'A' 0200000000000000 c3a9
          01 0200000000000000 '/w'                     # workdir
+         00                                           # prefer_workdir
          0100000000000000 0500000000000000 'GPU-8'    # gpus: one
          01 f401000000000000                          # timeout
          0700000000000000                             # grace
@@ -658,6 +662,7 @@ fn assignments() {
     let bare = Assignment {
         env: Default::default(),
         workdir: None,
+        prefer_workdir: Some("/p".into()),
         gpus: vec![],
         timeout: None,
         gang: Gang::single("a"),
@@ -673,7 +678,8 @@ fn assignments() {
     let golden = format!(
         "{ATTEMPT} 0100000000000000 'p'
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
-         0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
+         0000000000000000 00 01 0200000000000000 '/p' # env, workdir, prefer_workdir
+         0000000000000000 00 # gpus, timeout
          0700000000000000
          00000000 0100000000000000 0100000000000000 'a' 00 # alone
          0100000000000000 's' 00 0000000000000000 00000000
@@ -839,8 +845,20 @@ fn logs() {
         stream: LogStream::Stderr,
         offset: 258,
         follow: true,
+        since: None,
+        timestamps: false,
     };
-    check(&request, &format!("{ATTEMPT} 01000000 0201000000000000 01"));
+    let golden = format!("{ATTEMPT} 01000000 0201000000000000 01 00 00");
+    check(&request, &golden);
+    let timed = LogRequest {
+        since: Some(OutputSince::Ago(Span::from_millis(259))),
+        timestamps: true,
+        ..request
+    };
+    let golden = format!("{ATTEMPT} 01000000 0201000000000000 01 01 01000000 0301000000000000 01");
+    check(&timed, &golden);
+    let since = OutputSince::At(Time::from_unix_millis(260));
+    check(&since, "00000000 0401000000000000");
     check(&LogStream::Stdout, "00000000");
     check(&LogStream::Exec, "02000000");
     let from = LogReply::From { offset: 258 };

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::{BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::array::ArraySpec;
 use sluice_common::container::{Container, ContainerMount};
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
@@ -51,6 +52,8 @@ pub(crate) fn assignment(
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
     let workdir = template.workdir_of(spec, value);
+    let prefer_workdir = spec.prefer_workdir.clone();
+    let is_free = workdir.is_none() && !template.uses_workdir();
     let value = |variable| match variable == Variable::Workdir {
         true => workdir.clone(),
         false => value(variable),
@@ -73,11 +76,32 @@ pub(crate) fn assignment(
         resources: spec.request.clone(),
         cpu_mode: spec.cpu_mode,
         workdir,
+        prefer_workdir: prefer_workdir.filter(|_| is_free),
         gang,
         launch,
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }
+}
+
+/// Why a part that runs does not work in the directory that its step prefers, if so: for a reason of its host, or
+/// because of a template.
+pub(crate) fn workdir_refused(
+    state: &State,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+) -> Option<DirectoryRefusal> {
+    let started = part.started?;
+    step.spec.prefer_workdir.as_ref()?;
+    if !step.provenance.uses_workdir() {
+        return started.workdir_refused;
+    }
+    let platforms = state.granted(step, attempt, part);
+    let merged = step.provenance.at(&attempt.pool, &platforms);
+    let template = merged.map(|merged| &merged.template);
+    let is_used = template.is_some_and(|it| it.workdir.is_none() && it.uses_workdir());
+    is_used
+        .then_some(DirectoryRefusal::Template)
+        .or(started.workdir_refused)
 }
 
 /// The container of a step with an image. The host chooses the runtime.

@@ -68,6 +68,12 @@ impl Provenance {
         self.merges.get(place.merge)
     }
 
+    /// Whether templates anywhere use the step's working directory.
+    pub(crate) fn uses_workdir(&self) -> bool {
+        let mut merges = self.merges.iter();
+        merges.any(|merged| merged.template.uses_workdir())
+    }
+
     pub(crate) fn put(
         &mut self,
         pool: &PoolName,

@@ -16,8 +16,9 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         platform,
         command,
         env,
-        workdir,
-        image,
+        workdir: _,
+        prefer_workdir: _,
+        image: _,
         resources: _,
         request: _,
         preemptible: _,
@@ -55,8 +56,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("platform", *platform == new.platform),
         ("command", *command == new.command),
         ("env", *env == new.env),
-        ("workdir", *workdir == new.workdir),
-        ("image", *image == new.image),
         ("resources", same_resources(old, new)),
         ("nodes", *nodes == new.nodes),
         ("within", *within == new.within),
@@ -82,10 +81,20 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     let name = ("name", *name == new.name);
     let fields = fields
         .into_iter()
-        .chain(stream_fields(streams, &new.streams));
+        .chain(stream_fields(streams, &new.streams))
+        .chain(file_system(old, new));
     let fields = fields.chain(settings(old, new)).chain([name]);
     let mut different = fields.filter(|(_, same)| !same);
     different.next().map(|(field, _)| field)
+}
+
+/// The fields of the file system in which the program runs, and whether they are the same.
+fn file_system(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 3] {
+    [
+        ("image", old.image == new.image),
+        ("workdir", old.workdir == new.workdir),
+        ("prefer_workdir", old.prefer_workdir == new.prefer_workdir),
+    ]
 }
 
 /// The fields of the streams, and whether they are the same.

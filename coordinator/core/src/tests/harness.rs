@@ -661,6 +661,7 @@ pub(super) fn process() -> StartedProcess {
     StartedProcess {
         pid: 42,
         at: Time::from_unix_millis(5),
+        workdir_refused: None,
     }
 }
 
@@ -708,6 +709,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         command: vec!["train".into()],
         env: [(String::from("A"), String::from("b"))].into(),
         workdir: None,
+        prefer_workdir: None,
         image: None,
         resources: ResourceSettings {
             gpu_count: Some(gpus),

@@ -7,6 +7,7 @@ use std::vec::Vec;
 use std::{format, vec};
 
 use sluice_common::amount::{MCPU, MEMORY_MB, MGPU, STORAGE_MB};
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::pool::PolicySpec;
 use sluice_common::pool_rules::StepDefaults;
 use sluice_common::reason::ReasonCode;
@@ -15,7 +16,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
-use sluice_common::wire::{Assignment, ToNode};
+use sluice_common::wire::{Assignment, AttemptPhase, ToNode};
 
 use crate::input::DesiredPool;
 use crate::output::Refused;
@@ -159,6 +160,42 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
     );
     assert_eq!(both.launch.wrapper[1], "--cpunodebind=0,1");
     assert_eq!(both.workdir.as_deref(), Some("/own"));
+}
+
+#[test]
+fn the_directory_that_a_step_prefers_counts_where_no_template_has_or_uses_one() {
+    let prefers = r#","prefer_workdir":"/home/me""#;
+    for (text, workdir, preferred) in [
+        (r#"{"wrapper":["nice"]}"#, None, Some("/home/me")),
+        (r#"{"workdir":"/scratch"}"#, Some("/scratch"), None),
+        (r#"{"wrapper":["run","-w","{{workdir}}"]}"#, None, None),
+        (r#"{"env":{"AT":"{{workdir}}"}}"#, None, None),
+        (r#"{"mounts":[{"source":"{{workdir}}"}]}"#, None, None),
+        (
+            r#"{"hooks":{"after":[{"command":["rm","{{workdir}}/x"]}]}}"#,
+            None,
+            None,
+        ),
+    ] {
+        let mut harness = two(vec![template("a", text), pool("best", rules(&["a"]))]);
+        let found = assigned(&mut harness, "x", asks(prefers));
+        assert_eq!(found.workdir.as_deref(), workdir, "{text}");
+        assert_eq!(found.prefer_workdir.as_deref(), preferred, "{text}");
+        harness.status("n-best", "x.1", AttemptPhase::Running(process()));
+        let (core, step) = (&harness.core, harness.step("x"));
+        let attempt = step.latest().unwrap();
+        let refused = core.workdir_refused(step, attempt, &attempt.parts[0]);
+        let is_template = (workdir, preferred) == (None, None);
+        let expected = is_template.then_some(DirectoryRefusal::Template);
+        assert_eq!(refused, expected, "{text}");
+    }
+    let mut harness = two(vec![]);
+    let both = asks(r#","prefer_workdir":"/home/me","workdir":"/own""#);
+    let found = assigned(&mut harness, "x", both);
+    assert_eq!(
+        (found.workdir.as_deref(), found.prefer_workdir),
+        (Some("/own"), None)
+    );
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use sluice_common::wire::{LogReply, LogStream};
+use sluice_common::time::{Span, Time};
+use sluice_common::wire::{LogReply, LogStream, OutputSince};
 
 use super::*;
 
@@ -134,4 +135,38 @@ fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
     let (status, error) = harness.get("/v1/steps/a/logs");
     assert_eq!(error["error"]["detail"]["node"], "n1");
     assert_eq!(code((status, error), 503), "node_unreachable");
+}
+
+#[test]
+fn a_caller_may_ask_for_times_and_for_output_since_a_time() {
+    let harness = Harness::start();
+    let mut agent = harness.agent("n1", 2);
+    harness.submit("a");
+    harness.runtime.block_on(agent.order());
+    let minute = Time::from_unix_millis(1_764_576_060_000);
+    for (since, expected) in [
+        ("10m", OutputSince::Ago(Span::from_secs(600))),
+        ("2025-12-01T08:01:00Z", OutputSince::At(minute)),
+    ] {
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| {
+                let path = format!("/v1/steps/a/logs?timestamps=true&since={since}");
+                harness.call("GET", &path, &[])
+            });
+            harness.runtime.block_on(async {
+                let (request, mut writer) = agent.asked_for_output().await;
+                assert_eq!((request.since, request.timestamps), (Some(expected), true));
+                writer.send(&LogReply::From { offset: 9 }).await.unwrap();
+                writer.finish();
+            });
+            let response = call.join().unwrap();
+            assert_eq!(response.headers()["sluice-log-offset"], "9");
+        });
+    }
+    for since in ["yesterday", "-1h", "12"] {
+        let (status, error) = harness.get(&format!("/v1/steps/a/logs?since={since}"));
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains("`10m`"), "{message}");
+        assert_eq!(code((status, error), 400), "invalid_parameter");
+    }
 }

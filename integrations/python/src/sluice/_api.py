@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -25,7 +26,7 @@ from sluice._errors import (
 )
 from sluice._flow import Emit, Flow, Open, Read, Reply, Request, Send, Sleep, SseParser, collected, pauses
 from sluice._model import Cancelled, Chunk, Event, Explanation, Json, Node, Pool, Preview, State, Step
-from sluice._spec import Duration, StepSpec, duration
+from sluice._spec import Duration, StepSpec, duration, moment
 
 T = TypeVar("T")
 
@@ -154,14 +155,25 @@ class Api:
     # ---- Output and events
 
     def logs(
-        self, step: StepRef, stream: Stream, *, follow: bool, attempt: int | None = None, rank: int = 0, offset: int = 0
+        self,
+        step: StepRef,
+        stream: Stream,
+        *,
+        follow: bool,
+        attempt: int | None = None,
+        rank: int = 0,
+        offset: int = 0,
+        since: Duration | datetime | None = None,
     ) -> Flow[None]:
         """Emits chunks of the output of one attempt; a broken connection is opened again at the next byte."""
         if follow and attempt is None:
             attempt = (yield from self._until_attempt(step, 1)).attempt
         at, tries = offset, pauses()
+        more = [] if since is None else [("since", _since(since))]
         while True:
-            opened = yield from self._open_output(step, stream, follow, attempt, rank, at)
+            opened = yield from self._open_output(step, stream, follow, attempt, rank, at, more)
+            # Where output since a time begins is settled by the first answer.
+            more = []
             # Later calls ask for the same attempt, which a restart of the step does not change.
             attempt = int(opened.headers["sluice-attempt"]) or attempt
             position = int(opened.headers["sluice-log-offset"])
@@ -178,9 +190,16 @@ class Api:
                 yield Sleep(next(tries))
 
     def _open_output(
-        self, step: StepRef, stream: Stream, follow: bool, attempt: int | None, rank: int, at: int
+        self,
+        step: StepRef,
+        stream: Stream,
+        follow: bool,
+        attempt: int | None,
+        rank: int,
+        at: int,
+        more: list[tuple[str, str]],
     ) -> Flow[Reply]:
-        query = [("stream", stream), ("offset", str(at)), ("follow", _word(follow)), ("rank", str(rank))]
+        query = [("stream", stream), ("offset", str(at)), ("follow", _word(follow)), ("rank", str(rank)), *more]
         query += [("attempt", str(attempt))] if attempt else []
         patience = math.inf if follow else self.patience
         opened: Reply = yield from self._call(
@@ -338,6 +357,10 @@ def _escaped(name: str) -> str:
 
 def _grace(grace: Duration | None) -> list[tuple[str, str]]:
     return [] if grace is None else [("grace_period", duration(grace))]
+
+
+def _since(since: Duration | datetime) -> str:
+    return moment(since) if isinstance(since, datetime) else duration(since)
 
 
 def _word(value: bool) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -132,9 +133,13 @@ class AsyncClient:
         attempt: int | None = None,
         rank: int = 0,
         offset: int = 0,
+        since: Duration | datetime | None = None,
     ) -> AsyncIterator[Chunk]:
         """Iterates over what one attempt of a step wrote, each byte once."""
-        return self._each(self._api.logs(step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset))
+        read = self._api.logs(
+            step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset, since=since
+        )
+        return self._each(read)
 
     async def output(
         self, step: StepRef, stream: Stream = "stdout", *, attempt: int | None = None, rank: int = 0

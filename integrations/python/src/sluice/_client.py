@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
@@ -188,13 +189,18 @@ class Client:
         attempt: int | None = None,
         rank: int = 0,
         offset: int = 0,
+        since: Duration | datetime | None = None,
     ) -> Iterator[Chunk]:
         """Iterates over what one attempt of a step wrote, from byte `offset` on, each byte once.
 
         With `follow` it waits for the first attempt to start, and goes on until the attempt has ended. `attempt` is the
-        latest if absent; `rank` is that of a host of a gang.
+        latest if absent; `rank` is that of a host of a gang. `since` is a time, or how long ago: what was written before
+        is left out.
         """
-        return self._each(self._api.logs(step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset))
+        read = self._api.logs(
+            step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset, since=since
+        )
+        return self._each(read)
 
     def output(self, step: StepRef, stream: Stream = "stdout", *, attempt: int | None = None, rank: int = 0) -> bytes:
         """Returns what an attempt has written so far; the hosts keep the newest GiB unless configured otherwise."""

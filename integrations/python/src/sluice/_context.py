@@ -39,8 +39,6 @@ class Context:
     """Subject of steps that name none."""
     pool: str | None = None
     """Pool of steps that name none."""
-    local: bool = False
-    """Whether steps run on this machine, so that the caller's directory exists for them."""
     dev_pid: int | None = None
     """Process id of the `sluice dev` that runs the cluster."""
     dev_start_ticks: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -67,7 +68,10 @@ class Settings(TypedDict, total=False):
     env: Mapping[str, str]
     labels: Mapping[str, str]
     workdir: str | os.PathLike[str] | None
-    """Directory on the host; a relative one is below the caller's. `None` is an empty one of its own."""
+    """Directory on the host; a relative one is below the caller's. `None` is an empty one of its own.
+
+    If absent, the caller's directory where the host has it and the step's user may enter it, else an empty one.
+    """
     image: str
     """Image in which it runs, such as `docker.io/library/python:3.12`; `docs/containers.md` has the forms."""
     mounts: Sequence[Mapping[str, Any]]
@@ -143,8 +147,12 @@ class StepSpec:
             given.setdefault(name, getattr(context, name))
         if "workdir" in given:
             given["workdir"] = None if given["workdir"] is None else os.path.abspath(given["workdir"])
-        elif context.local:
-            given["workdir"] = os.getcwd()
+        else:
+            # Deleted, or without a name that can be sent.
+            with suppress(OSError, UnicodeError):
+                here = os.getcwd()
+                here.encode()
+                given["prefer_workdir"] = here
         resources: Json = {}
         for name, value in given.items():
             if value is None:

@@ -446,6 +446,7 @@ impl SimHost {
             pid: self.pids,
             start_ticks: self.boot(now).0 / 10,
             started_at: wall(now),
+            workdir_refused: None,
         };
         let proc = SimAttempt {
             phase: HostPhase::Running(process),

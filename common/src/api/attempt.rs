@@ -1,0 +1,57 @@
+//! Attempts of a step, and their parts on hosts.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::ExitView;
+use crate::directory_refusal::DirectoryRefusal;
+use crate::usage::Usage;
+
+/// One host's part of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Placement")
+)]
+pub struct PlacementView {
+    /// Name of the host.
+    pub node: String,
+    /// UUIDs of the GPUs granted there.
+    pub gpus: Vec<String>,
+    /// Rank of the host in the gang, starting at 0.
+    pub rank: u32,
+    /// Why the step started there in a directory of its own and not in `prefer_workdir`, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir_refused: Option<DirectoryRefusal>,
+}
+
+/// One attempt to run a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Attempt")
+)]
+pub struct AttemptInfo {
+    /// Attempt number, starting at 1.
+    pub number: u32,
+    /// Hosts and GPUs of the attempt.
+    pub placements: Vec<PlacementView>,
+    /// Time when the attempt was granted its resources.
+    pub allocated_at: Timestamp,
+    /// Time when its process started.
+    pub started_at: Option<Timestamp>,
+    /// Time when its process ended.
+    pub ended_at: Option<Timestamp>,
+    /// Time when its resources were free again.
+    pub released_at: Option<Timestamp>,
+    /// Exit code, signal or message of the attempt.
+    pub exit: Option<ExitView>,
+    /// Resources used on all hosts together; absent until the attempt has ended.
+    #[serde(default)]
+    pub usage: Option<Usage>,
+}
