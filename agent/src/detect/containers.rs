@@ -5,14 +5,15 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use sluice_common::image::{ContainerRuntime, ContainerRuntimes, RUNTIME_DIRECTORIES};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
 use super::notes::Notes;
@@ -62,8 +63,9 @@ impl ContainerDetector {
         }
     }
 
-    /// Asks programs that are new or have changed.
+    /// Asks programs that are new or have changed, all at the same time: each may take long.
     pub(super) async fn look(&mut self) {
+        let mut asking = JoinSet::new();
         for runtime in ContainerRuntime::ALL {
             let Some(file) = self.find(runtime) else {
                 self.known.remove(&runtime);
@@ -74,15 +76,21 @@ impl ContainerDetector {
                 known.file == file && (known.answer.is_ok() || known.asked.elapsed() < RETRY_AFTER)
             });
             if !is_current {
-                let answer = ask(runtime, &file.path).await;
-                let asked = Instant::now();
-                let known = KnownRuntime {
-                    file,
-                    answer,
-                    asked,
-                };
-                self.known.insert(runtime, known);
+                asking.spawn(async move {
+                    let answer = ask(runtime, &file.path).await;
+                    let asked = Instant::now();
+                    let known = KnownRuntime {
+                        file,
+                        answer,
+                        asked,
+                    };
+                    (runtime, known)
+                });
             }
+        }
+        while let Some(asked) = asking.join_next().await {
+            // A task that panicked is asked again at the next look.
+            self.known.extend(asked);
         }
     }
 
@@ -143,13 +151,15 @@ async fn answer(program: &Path, args: &[&str]) -> Result<String, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // Its children hold its streams too, so they are killed with it.
+        .process_group(0)
         .spawn();
     let child = child.map_err(|e| format!("it cannot be started: {e}"))?;
     let pid = Pid::from_raw(child.id().cast_signed());
     let mut ended = spawn_blocking(move || end(child));
     let Ok(done) = timeout(LIMIT, &mut ended).await else {
         // The thread reaps it only then, so the number is still its own.
-        let _it_may_have_just_ended = kill(pid, Signal::SIGKILL);
+        let _it_may_have_just_ended = killpg(pid, Signal::SIGKILL);
         let _its_answer_comes_too_late = ended.await;
         let limit = LIMIT.as_secs();
         return Err(format!("`{}` took longer than {limit} s", args.join(" ")));
@@ -243,5 +253,25 @@ mod tests {
         program(dir.path(), "bwrap", "echo bubblewrap 0.8.0");
         let (usable, _) = found(&mut detector).await;
         assert_eq!(usable[&ContainerRuntime::Bubblewrap], "0.8.0");
+    }
+
+    #[tokio::test]
+    async fn programs_that_hang_are_asked_at_the_same_time_and_killed_with_their_children() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["apptainer", "singularity", "podman", "bwrap"] {
+            program(dir.path(), name, "sleep 1000; true");
+        }
+        let mut detector = ContainerDetector::within(vec![dir.path().to_owned()]);
+        let begun = Instant::now();
+        let (usable, notes) = found(&mut detector).await;
+        assert!(
+            usable.is_empty() && notes.len() == 4,
+            "{usable:?} {notes:?}"
+        );
+        assert!(
+            notes[0].contains("`--version` took longer than 5 s"),
+            "{notes:?}"
+        );
+        assert!(begun.elapsed() < 3 * LIMIT, "{:?}", begun.elapsed());
     }
 }
