@@ -1,7 +1,7 @@
-//! The process that writes the output of steps: it moves data from pipes into files and keeps each file
-//! within its bound by dropping the oldest part ([`bound`]), and notes when output came ([`times`]). The supervisor has opened its descriptors and
-//! dropped its privileges. Standard input is the socket to the supervisor; standard output is a file that is
-//! never written, whose lock identifies this process.
+//! The process that writes the output of steps: it moves data from pipes into files, keeps each file within its bound by
+//! dropping the oldest part ([`bound`]), and notes when output came ([`times`]). The supervisor has opened its descriptors
+//! and dropped its privileges. Standard input is the socket to the supervisor; standard output is a file that is never
+//! written, whose lock identifies this process.
 
 mod bound;
 mod times;

@@ -106,8 +106,8 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
     })
 }
 
-/// Refuses an id that a part of an array has, and an array whose parts would have the ids of steps, unless these are
-/// parts that were adopted before the array was submitted again. Returns whether there are any.
+/// Refuses an id that a part of an array has, one that begins those of parts which were adopted before their array was
+/// submitted again, and an array whose parts would have the ids of other steps than these. Returns whether there are any.
 fn check_parts(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<bool, Refusal> {
     let in_use = |step: &StepId, differs| Refusal::IdInUse {
         step: step.clone(),
@@ -117,7 +117,8 @@ fn check_parts(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<bool, Refu
         return Err(in_use(id, "array"));
     }
     let Some(array) = &spec.array else {
-        return Ok(false);
+        let part = ctx.state().parts_of(id).next();
+        return part.map_or(Ok(false), |(_, part)| Err(in_use(&part.id, "array")));
     };
     let mut has_parts = false;
     for (part, index, known) in parts_in(ctx.state().steps(), id) {

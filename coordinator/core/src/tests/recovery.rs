@@ -603,11 +603,12 @@ fn a_part_that_ended_before_its_array_was_submitted_again_counts_once() {
 }
 
 #[test]
-fn another_array_under_the_id_of_an_adopted_part_is_refused() {
+fn another_array_or_step_under_the_id_of_an_adopted_part_is_refused() {
     let mut harness = before_array(pair("0-3"));
     let others = [
         (pair("5-9"), "array"),
         (with_retries(pair("0-3"), 7), "retries"),
+        (spec(1, 1000), "array"),
     ];
     for (other, field) in others {
         let expected = Refusal::IdInUse {
