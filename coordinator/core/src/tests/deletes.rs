@@ -13,10 +13,10 @@ use crate::{Answer, Refusal, StepAction};
 /// Deletes a step; `Ok` if it is forgotten.
 fn delete(harness: &mut Harness, id: &str) -> Result<(), Refusal> {
     let mut effects = harness.action(id, StepAction::Delete);
-    match effects.answers.remove(0) {
-        Answer::Steered(done) => done.map(|deleted| assert_eq!(deleted, step(id))),
-        other => panic!("{other:?}"),
-    }
+    let Answer::Steered(done) = effects.answers.remove(0) else {
+        panic!("a step action is answered otherwise");
+    };
+    done.map(|deleted| assert_eq!(deleted, step(id)))
 }
 
 #[test]
