@@ -99,10 +99,9 @@ impl World {
             let pool = "spare";
             return self.after(0, Event::MoveStep { step, pool });
         }
-        let steer = match self.below(7) {
+        let steer = match self.below(6) {
             0 => StepAction::Requeue,
             1 => StepAction::Resume,
-            2 => StepAction::Delete,
             _ => StepAction::Suspend,
         };
         if steer == StepAction::Suspend && self.one_in(2) {
