@@ -94,6 +94,17 @@ pub(crate) fn open_parts(ctx: &Context, id: &StepId) -> Vec<StepId> {
     open.map(|index| part_id(id, index)).collect()
 }
 
+/// Forgets an ended step, and first the parts of it that are remembered. The id of a deleted one stays taken.
+pub(crate) fn forget_with_parts(ctx: &mut Context, id: &StepId, deleted: bool) {
+    let parts = ctx.state().parts_of(id).map(|(_, part)| part.id.clone());
+    for step in parts.collect::<Vec<_>>() {
+        let deleted = false;
+        ctx.record(Record::StepForgotten { step, deleted });
+    }
+    let step = id.clone();
+    ctx.record(Record::StepForgotten { step, deleted });
+}
+
 /// The refusal of a call about a step that is no step of its own.
 pub(crate) fn unknown_step(ctx: &Context, id: &StepId) -> Refusal {
     let part = ctx.state().array_of(id);

@@ -1,12 +1,10 @@
 //! Suspends, resumes, requeues and deletes steps on request.
 
-use alloc::vec::Vec;
-
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopReason;
 
-use crate::arrays::{open_parts, unknown_step};
+use crate::arrays::{forget_with_parts, open_parts, unknown_step};
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::queue_timeout::await_units;
 use crate::attempts::suspension::{await_overdue, latest_id, suspend_attempt};
@@ -22,7 +20,8 @@ pub(crate) fn on_step_action(ctx: &mut Context, reply: ReplyId, id: StepId, acti
         StepAction::Suspend => on_each(ctx, &id, hold_step),
         StepAction::Resume => on_each(ctx, &id, unhold_step),
         StepAction::Requeue => on_each(ctx, &id, restart_step),
-        StepAction::Delete => delete_step(ctx, &id),
+        // Its id stays taken: a host may still report an attempt of it, and a submit that is repeated must not run it again.
+        StepAction::Delete => forget_with_parts(ctx, &id, true),
     });
     ctx.reply(reply, Answer::Steered(done.map(|()| id)));
 }
@@ -66,18 +65,6 @@ fn check_delete(ctx: &Context, known: &Step) -> Result<(), Refusal> {
         return Err(Refusal::CannotDelete { step, state });
     }
     Ok(())
-}
-
-/// Deletes an ended step, and forgets the parts of it that are remembered.
-///
-/// Its id stays taken: a host may still report an attempt of it, and a submit that is repeated must not run it again.
-fn delete_step(ctx: &mut Context, id: &StepId) {
-    let parts = ctx.state().parts_of(id).map(|(_, part)| part.id.clone());
-    let parts: Vec<StepId> = parts.collect();
-    let all = parts.into_iter().map(|part| (part, false));
-    for (step, deleted) in all.chain([(id.clone(), true)]) {
-        ctx.record(Record::StepForgotten { step, deleted });
-    }
 }
 
 /// Acts on a step, and on the parts of an array that are steps of their own.

@@ -9,6 +9,7 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::wire::{AttemptPhase, AttemptStatus, StopReason};
 
+use crate::arrays::forget_with_parts;
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::progress::{at_least_ended, unseen};
 use crate::attempts::strays::on_stray;
@@ -138,15 +139,8 @@ fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
 /// because this one came after it, and an earlier step or array of that name is forgotten. Returns whether that worked.
 fn make_way(ctx: &mut Context, id: &AttemptId, warrant: &Warrant) -> bool {
     if let Some(array) = array_without(ctx, id, warrant) {
-        let parts = ctx.state().parts_of(&array.id);
-        let parts = parts.map(|(_, part)| part.id.clone());
-        let forgotten: Vec<_> = parts.chain([array.id.clone()]).collect();
-        for step in forgotten {
-            ctx.record(Record::StepForgotten {
-                step,
-                deleted: false,
-            });
-        }
+        let array = array.id.clone();
+        forget_with_parts(ctx, &array, false);
         return true;
     }
     let Some(step) = ctx.state().step(&id.step) else {
