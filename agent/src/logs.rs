@@ -132,9 +132,9 @@ impl Logs {
         } else {
             open(&path)?
         };
+        let mut times = TimeReader::new(&dir, request.stream);
         if !early {
             let end = length(file.as_deref(), &path)?;
-            let mut times = TimeReader::new(&dir, request.stream);
             if let Some(since) = request.since {
                 if times.read().is_empty() && end > kept.first() {
                     return refuse(NO_TIMES.to_owned(), writer).await;
@@ -157,12 +157,11 @@ impl Logs {
             .watcher
             .as_ref()
             .and_then(|watcher| watcher.watch(&path).ok());
-        let stamper = || StampWriter::new(TimeReader::new(&dir, request.stream));
         let mut sent = OutputCopier {
             file: &file,
             path: &path,
             kept: &kept,
-            stamper: request.timestamps.then(stamper),
+            stamper: request.timestamps.then(|| StampWriter::new(times)),
         };
         loop {
             // Armed before the read, so that a later write wakes the wait.

@@ -11,6 +11,8 @@ use sluice_common::output::{MARKS_BYTES, MARKS_FILE};
 use sluice_common::time::Time;
 use sluice_common::wire::{LogStream, OutputSince};
 
+use crate::clock;
+
 /// Stands for a time that the host did not keep.
 const NO_TIME: &str = "-";
 
@@ -52,11 +54,7 @@ impl TimeReader {
 pub(super) fn since(wanted: OutputSince) -> Time {
     match wanted {
         OutputSince::At(time) => time,
-        OutputSince::Ago(span) => {
-            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let millis = now.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-            Time::from_unix_millis(millis).before(span)
-        }
+        OutputSince::Ago(span) => clock::now().wall.before(span),
     }
 }
 
