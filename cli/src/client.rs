@@ -370,6 +370,15 @@ impl Client {
         self.parse(self.checked(request.send(&bytes[..]))?)
     }
 
+    fn delete(&self, path: &str, query: &Query<'_>) -> Result<Response<Body>, ApiError> {
+        let request = self.authorized(self.agent.delete(self.url(path, query)));
+        let request = request
+            .config()
+            .timeout_recv_body(Some(ANSWER_LIMIT))
+            .build();
+        self.checked(request.call())
+    }
+
     fn put<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -176,18 +176,13 @@ pub(crate) enum DeleteKind {
     ApiToken,
 }
 
-/// Arguments that stand for names.
-const FILE_OR_FILTER: [&str; 7] = [
-    "file", "selector", "state", "subject", "pool", "mine", "all",
-];
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// Kind of the thing.
     #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
     pub(crate) kind: Option<DeleteKind>,
     /// Names; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
-    #[arg(value_name = "NAME", value_parser = any_name, required_unless_present_any = FILE_OR_FILTER, conflicts_with = "all")]
+    #[arg(value_name = "NAME", value_parser = any_name, required_unless_present_any = ["file", StepFilters::GROUP], conflicts_with = "all")]
     pub(crate) names: Vec<String>,
     #[command(flatten)]
     pub(crate) filters: StepFilters,

@@ -22,6 +22,7 @@ pub(crate) struct StepSelector {
 
 /// Flags that select steps.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[group(id = StepFilters::GROUP, multiple = true)]
 pub(crate) struct StepFilters {
     /// Steps with these labels: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY notin (A, B), KEY or !KEY, separated by
     /// commas.
@@ -45,6 +46,9 @@ pub(crate) struct StepFilters {
 }
 
 impl StepFilters {
+    /// Name of the group of these flags.
+    pub(super) const GROUP: &'static str = "filters";
+
     /// Whether any flag is set.
     pub(crate) fn are_set(&self) -> bool {
         self.selector.is_some()

@@ -24,9 +24,8 @@ impl Client {
     }
 
     pub(crate) fn revoke_api_token(&self, name: &str) -> Result<(), ApiError> {
-        let url = self.url(&format!("/v1/api-tokens/{}", segment(name)), &Query::new());
-        let request = self.authorized(self.agent.delete(url));
-        self.checked(request.call()).map(|_| ())
+        let path = format!("/v1/api-tokens/{}", segment(name));
+        self.delete(&path, &Query::new()).map(|_| ())
     }
 
     pub(crate) fn roles(&self) -> Result<Vec<RoleView>, ApiError> {

@@ -65,12 +65,7 @@ impl Client {
     ) -> Result<Option<NodeView>, ApiError> {
         let path = format!("/v1/nodes/{}", segment(node));
         let query = vec![("force", force.to_string())];
-        let request = self.authorized(self.agent.delete(self.url(&path, &query)));
-        let request = request
-            .config()
-            .timeout_recv_body(Some(ANSWER_LIMIT))
-            .build();
-        let response = self.checked(request.call())?;
+        let response = self.delete(&path, &query)?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
         }

@@ -61,9 +61,8 @@ impl Client {
 
     /// Calls `DELETE /v1/steps/{id}`.
     pub(crate) fn delete_step(&self, id: &str) -> Result<(), ApiError> {
-        let url = self.url(&format!("/v1/steps/{}", segment(id)), &Query::new());
-        let request = self.authorized(self.agent.delete(url));
-        self.checked(request.call()).map(|_| ())
+        let path = format!("/v1/steps/{}", segment(id));
+        self.delete(&path, &Query::new()).map(|_| ())
     }
 
     /// Calls `POST /v1/steps:suspend`, `:resume`, `:requeue`, `:delete` or `:cancel`.

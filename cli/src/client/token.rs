@@ -19,12 +19,7 @@ impl Client {
 
     pub(crate) fn revoke_join_token(&self, token: &str) -> Result<(), ApiError> {
         let path = format!("/v1/join-tokens/{}", segment(token));
-        let request = self.authorized(self.agent.delete(self.url(&path, &Query::new())));
-        let request = request
-            .config()
-            .timeout_recv_body(Some(ANSWER_LIMIT))
-            .build();
-        self.checked(request.call()).map(drop)
+        self.delete(&path, &Query::new()).map(drop)
     }
 
     /// Calls `POST /v1/nodes/{node}:revoke`; returns the node, if there is one to show.

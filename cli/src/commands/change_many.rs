@@ -1,4 +1,5 @@
-//! `sluice cancel`, `suspend`, `resume`, `requeue` and `delete` of the steps that patterns or filters select: one call of the API.
+//! `sluice cancel`, `suspend`, `resume`, `requeue` and `delete` of the steps that patterns or filters select: one call of the
+//! API.
 //!
 //! On a terminal it asks before it changes more than one step. Without a terminal it needs `--yes`, whatever the filters
 //! select at the moment: a script never hangs, and never fails only on the day when two steps match.

@@ -1,4 +1,5 @@
-//! `sluice delete`: forgets lost hosts and ended steps, each even if others fail, and deletes pools and policies, all or none.
+//! `sluice delete`: forgets lost hosts and ended steps, each even if others fail, and deletes pools and policies, all or
+//! none.
 
 use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
@@ -86,11 +87,23 @@ fn steps(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
         let flags = ChangeFlags { yes, dry_run };
         return change_many::run(client, StepAction::Delete, &wanted, flags, out);
     }
+    each(&wanted.steps, "step", out, |name| {
+        client.for_step(name, |id| client.delete_step(id))
+    })
+}
+
+/// Deletes each thing of a kind even if others fail.
+fn each(
+    names: &[String],
+    kind: &str,
+    out: Out,
+    delete: impl Fn(&str) -> Result<(), ApiError>,
+) -> Result<u8, Failure> {
     let mut code = 0;
-    for name in &wanted.steps {
+    for name in names {
         let shown = render::safe(name);
-        match client.for_step(name, |id| client.delete_step(id)) {
-            Ok(()) => out.result(&format!("step/{shown} deleted\n"))?,
+        match delete(name) {
+            Ok(()) => out.result(&format!("{kind}/{shown} deleted\n"))?,
             Err(error) => {
                 code = FAILED;
                 out.error(&format!("{shown}: {error}"));
@@ -111,20 +124,10 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     Ok(DeleteDocument::Platform { pool, name })
 }
 
-/// Deletes each token even if others fail.
 pub(super) fn api_tokens(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {
-    let mut code = 0;
-    for name in names {
-        let shown = render::safe(name);
-        match client.revoke_api_token(name) {
-            Ok(()) => out.result(&format!("api-token/{shown} deleted\n"))?,
-            Err(error) => {
-                code = FAILED;
-                out.error(&format!("{shown}: {error}"));
-            }
-        }
-    }
-    Ok(code)
+    each(names, "api-token", out, |name| {
+        client.revoke_api_token(name)
+    })
 }
 
 fn policy(name: &str) -> Result<DeleteDocument, Failure> {
