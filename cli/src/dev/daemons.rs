@@ -20,6 +20,10 @@ use crate::signals;
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 /// Interval of looks at daemons that are becoming ready.
 const LOOK: Duration = Duration::from_millis(20);
+/// Pause before a daemon that has died is started again, which doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The pause of the installed units (`RestartSec`).
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Age after which a daemon's death does not count as a failed start: the pause begins anew.
 const SOUND_AGE: Duration = Duration::from_secs(10);
 /// Time that children of a killed `dev` may still hold files and ports.
@@ -140,7 +144,7 @@ impl Daemons {
             member,
             program,
             child: None,
-            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
             due: None,
         };
         daemon.child = Some(spawn(&daemon.program, &self.send)?);

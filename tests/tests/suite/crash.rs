@@ -4,6 +4,7 @@
 //! is in the message of a failure.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -51,6 +52,7 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
     let seed =
         from_environment("SLUICE_CRASH_SEED").unwrap_or_else(|| getrandom::u64().unwrap() | 1);
     let dev = Dev::start();
+    let starts = tempfile::tempdir().unwrap();
     let mut choices = RandomChoices(seed);
     let mut accepted: BTreeMap<String, Expected> = BTreeMap::new();
     for round in 0..rounds {
@@ -65,7 +67,7 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
         for number in 0..STEPS_A_ROUND {
             let id = format!("r{round}-{number}");
             let code = choices.below(3) as i64;
-            submit(&dev, &id, code);
+            submit(&dev, &id, code, starts.path());
             accepted.insert(id, Expected { code, unseen });
         }
         std::thread::sleep(Duration::from_millis(choices.below(250)));
@@ -74,15 +76,17 @@ fn every_accepted_step_ends_exactly_once_with_its_full_output() {
         }
     }
     for (id, expected) in &accepted {
-        judge(&dev, id, expected, seed);
+        judge(&dev, id, expected, seed, starts.path());
     }
     each_ended_once(&dev, accepted.keys(), seed);
 }
 
 /// Submits until it is answered: the id makes repeats harmless, and an answered submit must not be lost.
-fn submit(dev: &Dev, id: &str, code: i64) {
+fn submit(dev: &Dev, id: &str, code: i64, starts: &Path) {
+    let started = starts.join(id);
     let script = format!(
-        "i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo {id} $i; echo $i >&2; sleep 0.005; done; exit {code}"
+        "echo started >> {}; i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo {id} $i; echo $i >&2; sleep 0.005; done; exit {code}",
+        started.display()
     );
     let body = json!({"id": id, "command": ["sh", "-c", script], "resources": {"cpu_count": 0.01}})
         .to_string();
@@ -96,7 +100,7 @@ fn submit(dev: &Dev, id: &str, code: i64) {
     });
 }
 
-fn judge(dev: &Dev, id: &str, expected: &Expected, seed: u64) {
+fn judge(dev: &Dev, id: &str, expected: &Expected, seed: u64, starts: &Path) {
     let step = eventually_within(
         Duration::from_secs(120),
         &format!("{id} to end (seed {seed})"),
@@ -109,11 +113,15 @@ fn judge(dev: &Dev, id: &str, expected: &Expected, seed: u64) {
             matches!(step["state"].as_str(), Some("succeeded" | "failed")).then_some(step)
         },
     );
-    assert_eq!(
-        step["attempts"].as_array().unwrap().len(),
-        1,
+    // An attempt of which the supervisor was never told is followed by another, and was never started.
+    let attempts = step["attempts"].as_array().unwrap();
+    let (_, earlier) = attempts.split_last().unwrap();
+    assert!(
+        earlier.iter().all(|it| it["started_at"].is_null()),
         "{id} ran twice (seed {seed}): {step}"
     );
+    let started = std::fs::read_to_string(starts.join(id)).unwrap_or_default();
+    assert_eq!(started, "started\n", "starts of {id} (seed {seed}): {step}");
     let seen = step["exit"]["code"].as_i64();
     let unseen = expected.unseen && step["reason"]["code"] == "exit_unknown";
     assert!(
