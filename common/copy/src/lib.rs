@@ -20,6 +20,7 @@ mod sender;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tree_writer;
 
 pub use error::{CopyError, CopyFailure};
 pub use message::{
@@ -29,3 +30,4 @@ pub use message::{
 pub use receiver::{CopyListener, receive};
 pub use sender::send;
 pub use stream::{CopyReader, CopyWriter};
+pub use tree_writer::{FileHeader, TreeWriter};

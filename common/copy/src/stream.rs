@@ -120,6 +120,11 @@ impl<W: Write> CopyWriter<W> {
         }
     }
 
+    /// The byte stream.
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+
     /// Ends a copy between two frames once this is set, so that the receiving end can still be told.
     pub fn until(mut self, interrupted: Arc<AtomicBool>) -> Self {
         self.interrupted = interrupted;

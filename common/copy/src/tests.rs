@@ -20,6 +20,7 @@ use crate::message::{
 use crate::receiver::{CopyListener, receive};
 use crate::sender::send;
 use crate::stream::{CopyReader, CopyWriter};
+use crate::tree_writer::{FileHeader, TreeWriter};
 
 const TRANSFER: CopyId = CopyId(7);
 
@@ -394,4 +395,45 @@ fn a_path_decides_where_the_copy_goes() {
         why.to_string().contains("cannot open the directory `"),
         "{why}"
     );
+}
+
+#[test]
+fn a_tree_that_is_written_by_hand_is_received_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = vec![7; 200_000];
+    let changed_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let mut tree = TreeWriter::begin(Vec::new(), changed_at).unwrap();
+    let files = [
+        ("a/b/large", &large[..], 0o644),
+        ("a/c/run", b"#!/bin/sh", 0o755),
+        ("a/d", b"", 0o644),
+        ("e", b"last", 0o644),
+    ];
+    for (path, bytes, mode) in files {
+        let size = bytes.len() as u64;
+        let header = FileHeader { size, mode };
+        tree.begin_file(path.split('/'), header).unwrap();
+        tree.contents(bytes).unwrap();
+        tree.end_file().unwrap();
+    }
+    let bytes = tree.end().unwrap();
+    let to = CopyTarget::Written {
+        path: dir.path().as_os_str().as_bytes().to_vec(),
+        name: None,
+    };
+    received(&bytes, &to.decide(), &mut Heard::default()).unwrap();
+    for (path, bytes, mode) in files {
+        let path = dir.path().join(path);
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        let found = path.metadata().unwrap();
+        assert_eq!((found.mode() & 0o777, found.mtime()), (mode, 1_000_000_000));
+    }
+    // What ends early is never taken for the whole.
+    let cut = &bytes[..bytes.len() - 1];
+    let cut = received(
+        cut,
+        &written(&dir.path().join("cut"), "x"),
+        &mut Heard::default(),
+    );
+    assert!(matches!(cut, Err(CopyError::Lost(_))), "{cut:?}");
 }
