@@ -24,12 +24,13 @@ use sluice_common::lease::{Challenge, SealedLease};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::wire::{FromNode, Hello, PROTOCOL_VERSION};
+use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use crate::clock;
 use crate::epoch::EpochError;
+use crate::input_fetch::InputReceiver;
 use crate::logs::WritingAttempts;
 use crate::state_files::StateFiles;
 
@@ -127,6 +128,7 @@ pub(crate) struct Engine {
     timers: BTreeMap<TimerKey, BootMillis>,
     report: AttemptLog,
     execs: execs::PendingExecs,
+    inputs: InputReceiver,
 }
 
 impl Engine {
@@ -139,6 +141,7 @@ impl Engine {
         looks: mpsc::Sender<()>,
         live: Arc<WritingAttempts>,
         can_greet: watch::Sender<bool>,
+        inputs: InputReceiver,
     ) -> Self {
         Self {
             core,
@@ -157,6 +160,7 @@ impl Engine {
             timers: BTreeMap::new(),
             report: AttemptLog::default(),
             execs: execs::PendingExecs::default(),
+            inputs,
         }
     }
 
@@ -289,6 +293,7 @@ impl Engine {
             | Input::Carved { .. }
             | Input::Looked { .. }
             | Input::Tuned(_)
+            | Input::Inputs { .. }
             | Input::Timer(_) => {}
         }
     }
@@ -323,7 +328,13 @@ impl Engine {
         self.can_greet
             .send_if_modified(|known| !std::mem::replace(known, can_greet) && can_greet);
         let outputs: Vec<Output> = self.core.outputs().collect();
-        outputs.into_iter().try_for_each(|output| self.act(output))
+        outputs
+            .into_iter()
+            .try_for_each(|output| self.act(output))?;
+        let core = &self.core;
+        let is_starting = |id: &AttemptId| core.status(id) == Some(AttemptPhase::Starting);
+        self.inputs.keep(is_starting);
+        Ok(())
     }
 
     fn act(&mut self, output: Output) -> Result<(), EpochError> {
@@ -359,6 +370,7 @@ impl Engine {
             }
             // If a request is pending, it serves both.
             Output::ScanGpus => drop(self.looks.try_send(())),
+            Output::FetchInputs { attempt, files } => self.inputs.begin(attempt, files),
             Output::SaveGpus(kept) => self.kept.gpus.save(&kept),
             Output::KeepWarrant { attempt, warrant } => self.kept.warrants.keep(&attempt, &warrant),
             Output::ShowWarrant { link, attempt } => {

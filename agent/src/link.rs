@@ -58,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) logs: Arc<Logs>,
     /// The supervisor's challenge to be signed.
     pub(crate) challenges: watch::Receiver<Option<Challenge>>,
+    /// The connection while it is one of an accepted node, for requests of this host.
+    pub(crate) accepted: watch::Sender<Option<Connection>>,
 }
 
 impl Link {
@@ -115,6 +117,7 @@ impl Link {
             Ok(never) => match never {},
             Err(error) => error,
         };
+        self.accepted.send_replace(None);
         connection.close("the agent ends this link");
         // Fails if the engine is gone.
         let _ = self
@@ -153,6 +156,7 @@ impl Link {
         let beats = Heartbeats::new(beats, acks, dialled_at);
         self.tell(Event::Core(Input::Welcomed { link, welcome }))
             .await?;
+        self.accepted.send_replace(Some(connection.clone()));
         // Number of the newest received order.
         let arrived = AtomicU64::new(0);
         tokio::select! {

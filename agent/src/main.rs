@@ -15,6 +15,7 @@ mod execs;
 #[cfg(test)]
 mod fuzz;
 mod gpu_file;
+mod input_fetch;
 mod inputs;
 mod join;
 mod link;

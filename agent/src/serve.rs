@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::engine::{self, Engine, Event, INBOX};
 use crate::execs::ExecServer;
+use crate::input_fetch::{self, InputReceiver};
 use crate::link::Link;
 use crate::logs::{FileWatcher, Logs, WritingAttempts};
 use crate::reload::Reload;
@@ -89,7 +90,10 @@ pub(crate) async fn serve(
     let (can_greet, may_dial) = watch::channel(false);
     let (looks, looks_wanted) = mpsc::channel(1);
     let checkpoints = checkpoint::watch(attempts, Arc::clone(&live), events.clone());
-    let engine = Engine::new(core, identity, kept, looks, live, can_greet);
+    let (accepted, links) = watch::channel(None);
+    let dir = input_fetch::directory(&config.state_dir);
+    let inputs = InputReceiver::new(dir, events.downgrade(), links);
+    let engine = Engine::new(core, identity, kept, looks, live, can_greet, inputs);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }
@@ -102,6 +106,7 @@ pub(crate) async fn serve(
         events: events.clone(),
         logs,
         challenges: engine.challenges(),
+        accepted,
     };
     let alive = notify::notify_alive(events.clone());
     notify::notify_ready();
@@ -138,6 +143,9 @@ fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_
         suspend_limit: config.suspend_limit,
         topology,
         attempts_dir: attempts_dir(config).display().to_string(),
+        inputs_dir: input_fetch::directory(&config.state_dir)
+            .display()
+            .to_string(),
     }
 }
 

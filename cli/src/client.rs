@@ -6,6 +6,7 @@ mod admin;
 mod error;
 mod event_stream;
 mod exec;
+mod inputs;
 mod ping;
 mod platform;
 mod recovery;

@@ -18,6 +18,7 @@ mod follow;
 mod format;
 #[cfg(test)]
 mod fuzz;
+mod local_inputs;
 mod out;
 mod render;
 mod request_builder;

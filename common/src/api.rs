@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, ResourceKey, table};
 use crate::environment::Environment;
+use crate::inputs::InputFile;
 use crate::inventory::Capability;
 use crate::platform::spec::UnmatchedPlatform;
 use crate::pool::{NamedPlatform, PolicySpec, PoolSpec};
@@ -73,8 +74,8 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use steps::{
-    ArrayView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView, StepsActionRequest,
-    StepsActionView,
+    ArrayView, InputView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView,
+    StepsActionRequest, StepsActionView,
 };
 pub use template::{EffectiveSpecView, TemplateView};
 pub use timestamp::{TimeError, parse_timestamp, timestamp};
@@ -230,6 +231,9 @@ pub struct StepView {
     /// Whether the program has a terminal.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub terminal: bool,
+    /// Files that the step gets into its own directory before its program starts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputFile>,
     /// The step's spec with all templates and defaults applied, and the origin of each value; omitted from lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<EffectiveSpecView>,

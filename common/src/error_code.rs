@@ -77,6 +77,8 @@ codes! {
     InvalidStdin = "invalid_stdin", 400;
     /// A file for the output of a step has no valid path, or one that others would overwrite.
     InvalidOutput = "invalid_output", 400;
+    /// An input of a step has no valid name, or a step has too many or too large ones.
+    InvalidInputs = "invalid_inputs", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.
@@ -127,6 +129,8 @@ codes! {
     UnknownPool = "unknown_pool", 404;
     /// The subject has no policy in the pool.
     UnknownPolicy = "unknown_policy", 404;
+    /// The caller has not uploaded a file of this hash, or so long ago that it was removed.
+    UnknownInput = "unknown_input", 404;
     /// No validation has this name.
     UnknownValidation = "unknown_validation", 404;
     /// The node that ran the step no longer has its output.
@@ -139,6 +143,8 @@ codes! {
     DeadlinePassed = "deadline_passed", 409;
     /// The step is to start after a step that does not exist, or that the caller may not see.
     UnknownDependency = "unknown_dependency", 409;
+    /// A step names an input that its submitter has not uploaded, or of another size.
+    MissingInput = "missing_input", 409;
     /// A part of an array is to start after a part that does not exist.
     UnpairedPart = "unpaired_part", 409;
     /// Steps of one call are to start after each other, so that none could ever start.
@@ -175,6 +181,8 @@ codes! {
     Stopping = "stopping", 503;
     /// The coordinator's disk is nearly full; nothing new is accepted until space is freed.
     DiskFull = "disk_full", 507;
+    /// The inputs of all steps take the maximum space on the coordinator.
+    InputsFull = "inputs_full", 507;
     /// The step has already ended.
     StepOver = "step_over", 409;
     /// The step runs on several hosts and cannot be suspended.

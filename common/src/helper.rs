@@ -35,6 +35,10 @@ pub const COPY_OUTPUT: &str = "copy-output";
 /// Mode that copies files to and from a caller, who speaks to its standard input and output.
 pub const COPY_FILES: &str = "copy-files";
 
+/// Mode that makes the files of a stream of `sluice-copy`, its standard input, below the current directory. Standard output
+/// takes the reason if that fails.
+pub const UNPACK_INPUTS: &str = "unpack-inputs";
+
 /// Mode that runs a step's program in a container: the arguments are the attempt's directory, which has
 /// [`crate::attempt_dir::CONTAINER_FILE`], and the program with its arguments.
 pub const RUN_CONTAINER: &str = "run-container";

@@ -38,6 +38,7 @@ pub mod hex;
 pub mod host_health;
 pub mod id;
 pub mod image;
+pub mod inputs;
 pub mod inventory;
 pub mod join;
 pub mod label;

@@ -36,6 +36,7 @@ use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{LevelName, PoolName, StepId, Subject};
 use crate::image::Image;
+use crate::inputs::{InputFile, check_inputs};
 use crate::limit::{MAX_AMOUNT, MAX_GANG_NODES};
 use crate::platform;
 use crate::processors::CpuMode;
@@ -187,6 +188,9 @@ pub struct StepRequest {
     /// Whether the program gets a terminal as its three streams; `false` if absent. Callers send its input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<bool>,
+    /// Files that the step gets into its own directory before its program starts; not together with `workdir`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputFile>,
 }
 
 impl StepRequest {
@@ -251,6 +255,7 @@ impl StepRequest {
         let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
         let unsaid = self.unset_settings();
         let streams = self.checked_streams()?;
+        let inputs = check_inputs(core::mem::take(&mut self.inputs), self.workdir.is_some())?;
         Ok(StepSpec {
             name,
             subject,
@@ -290,6 +295,8 @@ impl StepRequest {
             privileged: self.privileged.unwrap_or(false),
             host_network: self.host_network.unwrap_or(false),
             streams,
+            inputs,
+            inputs_by: None,
             inherited: BTreeSet::new(),
         })
     }

@@ -13,6 +13,7 @@ use crate::dependency::Dependency;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::image::Image;
+use crate::inputs::{InputFile, InputHash};
 use crate::label::{LabelKey, LabelValue};
 use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
@@ -221,6 +222,12 @@ pub struct StepSpec {
     /// Standard input, files of output, and terminal.
     #[serde(default, skip_serializing_if = "StepStreams::is_default")]
     pub streams: StepStreams,
+    /// Files that the step gets into its own directory, sorted by their paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<InputFile>,
+    /// Hash of the caller who uploaded them. Requests cannot set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs_by: Option<InputHash>,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,
@@ -229,6 +236,9 @@ pub struct StepSpec {
 /// Overhead of a step and of each of its texts, in bytes.
 const OWN_WEIGHT: usize = 1024;
 const TEXT_WEIGHT: usize = 16;
+
+/// Bytes of an input besides its name: hash, size and overhead.
+const INPUT_WEIGHT: usize = 128;
 
 /// Bytes of one range of indexes of an array, in its spec and among its waiting and ended parts.
 const RANGE_WEIGHT: usize = 48;
@@ -277,6 +287,8 @@ impl StepSpec {
         let texts: usize = one.chain(lists).chain(variables).sum();
         let others: usize = labels.chain(after).chain(keys).chain(mounts).sum();
         let ranges = self.array.as_ref().map_or(0, |it| it.indexes.range_count());
+        let inputs = self.inputs.iter().map(|it| weigh(&it.name) + INPUT_WEIGHT);
+        let others = others + inputs.sum::<usize>();
         (OWN_WEIGHT + texts + others + ranges * RANGE_WEIGHT) as u64
     }
 }

@@ -237,6 +237,9 @@ pub struct SpawnSpec {
     pub streams: StepStreams,
     /// Container of the program, behind the wrapper.
     pub container: Option<Container>,
+    /// File of the agent with the step's inputs, a stream of `sluice-copy`, as an absolute path; `None` if it has none. They are
+    /// unpacked in the attempt's own directory as the step's user.
+    pub inputs: Option<String>,
 }
 
 /// Data about an attempt that the agent needs after its own restart. The supervisor stores it without reading it.

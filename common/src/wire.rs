@@ -28,6 +28,7 @@ use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
 use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
+use crate::inputs::InputFile;
 use crate::inventory::{Inventory, Readings};
 use crate::lease::{Challenge, SealedLease};
 pub use crate::output::LogStream;
@@ -56,6 +57,9 @@ pub enum StreamKind {
     Heartbeat,
     /// Trusted authorities and the node's next certificate ([`crate::join`]); one per connection.
     Certificates,
+    /// The inputs of one attempt: the agent sends an [`InputsRequest`] and receives a [`LogReply`], followed by the
+    /// contents of the files, one after the other in the order of [`Assignment::inputs`].
+    Inputs,
 }
 
 /// First message of the agent.
@@ -271,6 +275,9 @@ pub struct Assignment {
     pub streams: StepStreams,
     /// Container in which the program runs; `None` for the host itself.
     pub container: Option<Container>,
+    /// Files for the attempt's own directory, which the host requests on a stream of [`StreamKind::Inputs`] before it starts
+    /// the attempt.
+    pub inputs: Vec<InputFile>,
 }
 
 /// Position of a host among those that run an attempt together.
@@ -471,4 +478,11 @@ pub struct HeartbeatAck {
     pub number: u64,
     /// Signed lease for the heartbeat's challenge.
     pub seal: Option<Box<SealedLease>>,
+}
+
+/// Request for the inputs of an attempt that is assigned to the requesting host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputsRequest {
+    /// Id of the attempt.
+    pub attempt: AttemptId,
 }

@@ -21,6 +21,7 @@ mod explain;
 mod followers;
 mod health;
 mod ids;
+mod inputs;
 mod join_tokens;
 mod limits;
 mod logs;
@@ -107,6 +108,7 @@ fn steps_routes() -> Router<Api> {
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/steps/{step}/exec", get(exec::exec))
         .route("/v1/steps/{step}/input", get(exec::input))
+        .route("/v1/inputs/{sha256}", get(inputs::get).put(inputs::put))
         .route("/v1/events", get(events::events))
 }
 

@@ -27,6 +27,7 @@ mod fixture;
 mod fuzz;
 pub mod http;
 pub mod identity;
+pub mod inputs;
 pub mod issuance;
 mod notify;
 mod rate;

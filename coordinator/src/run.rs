@@ -25,6 +25,7 @@ use crate::config::{ApiToken, Config, ConfigError, TlsPaths, own_token};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, PublicAccess, TrustedIssuer};
 use crate::identity::{self, http::HttpCertificate};
+use crate::inputs::{self, InputError, InputStore};
 use crate::issuance::{CertificateIssuer, IssuanceConfig, Trust, TrustError};
 use crate::notify;
 use crate::reload::{ConfigSource, ReloadTargets};
@@ -90,6 +91,9 @@ pub enum RunError {
     Transport(TransportError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The stored inputs cannot be used.
+    #[error(transparent)]
+    Inputs(#[from] InputError),
     /// Signals cannot be listened for, or the API's listener failed.
     #[error("cannot {action}")]
     Io {
@@ -139,6 +143,8 @@ pub(crate) struct RunningCoordinator {
     http: JoinHandle<()>,
     sessions: JoinHandle<()>,
     keeper: JoinHandle<Infallible>,
+    /// Removes inputs that no step needs.
+    cleaner: JoinHandle<()>,
     stop: watch::Sender<bool>,
     parts: ReloadTargets,
     /// Socket for backups.
@@ -173,11 +179,13 @@ impl RunningCoordinator {
         let addresses = config.advertised(&own_address);
         let issuance = issuance(files, cluster, ttl, addresses, &identity)?;
         let nodes = Nodes::default();
+        let inputs = InputStore::open(&config.data_dir)?;
+        let cleaner = tokio::spawn(inputs::keep_clean(inputs.clone(), engine.clone()));
         let (stop, stopping) = watch::channel(false);
         let api = Api::with_issuer(
             engine.clone(),
             log,
-            nodes.clone(),
+            (nodes.clone(), inputs.clone()),
             issuance.clone(),
             (token.as_ref(), issuer),
             PublicAccess {
@@ -203,7 +211,7 @@ impl RunningCoordinator {
         let keeper = tokio::spawn(keeper);
         let for_sessions = engine.clone();
         let sessions = tokio::spawn(async move {
-            session::serve(&door, for_sessions, nodes, issuance).await;
+            session::serve(&door, for_sessions, nodes, issuance, inputs).await;
         });
         Ok(Self {
             http_addr,
@@ -213,6 +221,7 @@ impl RunningCoordinator {
             http,
             sessions,
             keeper,
+            cleaner,
             stop,
             parts,
             control: control.ok(),
@@ -234,6 +243,7 @@ impl RunningCoordinator {
         drop(self.parts);
         let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
         self.keeper.abort();
+        self.cleaner.abort();
         self.engine.stop().await;
         let outcome = self.thread.ended().await;
         self.listener.close();

@@ -13,6 +13,7 @@
 
 mod certificates;
 mod check;
+mod inputs;
 mod joining;
 mod nodes;
 mod permits;
@@ -25,6 +26,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
 use sluice_common::lease::{Challenge, LeaseGrant, SealedLease};
@@ -40,6 +43,7 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::engine::{EngineHandle, EngineStopped, SessionReceiver, SessionSender, ToSession};
+use crate::inputs::InputStore;
 use crate::issuance::CertificateIssuer;
 pub use nodes::Nodes;
 
@@ -71,7 +75,7 @@ enum SessionEnd {
     Slow,
     #[error("the agent opened two streams of one kind")]
     TwoOfAKind,
-    #[error("the agent opened a stream for certificates before it was let in")]
+    #[error("the agent opened a stream for certificates or inputs before it was let in")]
     TooEarly,
     #[error("the agent ended a stream that lasts as long as the link")]
     StreamEnded,
@@ -105,6 +109,7 @@ pub async fn serve(
     engine: EngineHandle,
     nodes: Nodes,
     issuance: CertificateIssuer,
+    inputs: InputStore,
 ) {
     let mut sessions = JoinSet::new();
     let refusals = RefusalLog::default();
@@ -121,6 +126,7 @@ pub async fn serve(
             engine: engine.clone(),
             nodes: nodes.clone(),
             issuance: issuance.clone(),
+            inputs: inputs.clone(),
             refusals: refusals.clone(),
             join_acceptor: join_acceptor.clone(),
             link_permits: link_permits.clone(),
@@ -135,6 +141,7 @@ struct SessionContext {
     engine: EngineHandle,
     nodes: Nodes,
     issuance: CertificateIssuer,
+    inputs: InputStore,
     refusals: RefusalLog,
     join_acceptor: JoinAcceptor,
     link_permits: LinkPermits,
@@ -221,6 +228,7 @@ async fn talk(connection: &Connection, node: &NodeName, context: &SessionContext
         engine: engine.clone(),
         nodes: nodes.clone(),
         issuance: context.issuance.clone(),
+        inputs: context.inputs.clone(),
         challenge,
         terms: OnceLock::new(),
     };
@@ -245,7 +253,8 @@ async fn open(connection: &Connection) -> Result<(Streams, Hello), SessionEnd> {
         | ((StreamKind::Heartbeat, _), (StreamKind::Heartbeat, _)) => {
             return Err(SessionEnd::TwoOfAKind);
         }
-        ((StreamKind::Certificates, _), _) | (_, (StreamKind::Certificates, _)) => {
+        ((StreamKind::Certificates | StreamKind::Inputs, _), _)
+        | (_, (StreamKind::Certificates | StreamKind::Inputs, _)) => {
             return Err(SessionEnd::TooEarly);
         }
     };
@@ -293,6 +302,7 @@ struct Link {
     engine: EngineHandle,
     nodes: Nodes,
     issuance: CertificateIssuer,
+    inputs: InputStore,
     /// Challenge of the hello's supervisor, to be signed.
     challenge: Option<Challenge>,
     /// Lease and stop limit once the node is accepted: nothing is signed for a node that may be refused.
@@ -313,7 +323,7 @@ impl Link {
             end = ended(self.speak(control_out, receiver.orders)) => end,
             end = ended(self.listen(control_in)) => end,
             end = ended(self.beat(heartbeat_out, heartbeat_in)) => end,
-            end = ended(self.certify()) => end,
+            end = ended(self.serve_requests()) => end,
             why = self.connection.closed() => SessionEnd::Link(why),
         }
     }
@@ -341,17 +351,48 @@ impl Link {
         Err(SessionEnd::LetGo)
     }
 
-    /// Serves the certificate stream, which a node may reopen whenever it ends.
-    async fn certify(&self) -> Result<(), SessionEnd> {
+    /// Serves the streams that a node may open whenever it likes: one for certificates, and one for the inputs of each attempt
+    /// that it is to start. The transport bounds their number.
+    async fn serve_requests(&self) -> Result<(), SessionEnd> {
+        let mut served = FuturesUnordered::new();
+        let mut has_certificates = false;
         loop {
-            let (kind, streams) = accept(&self.connection).await?;
+            let (kind, streams) = tokio::select! {
+                accepted = accept(&self.connection) => accepted?,
+                Some((kind, ended)) = served.next() => {
+                    has_certificates &= kind != StreamKind::Certificates;
+                    ended?;
+                    continue;
+                }
+            };
             match kind {
-                StreamKind::Certificates => {}
-                StreamKind::Control | StreamKind::Heartbeat => {
+                StreamKind::Certificates if !has_certificates => has_certificates = true,
+                StreamKind::Inputs => {}
+                StreamKind::Control | StreamKind::Heartbeat | StreamKind::Certificates => {
                     return Err(SessionEnd::TwoOfAKind);
                 }
             }
-            certificates::serve(&self.node, &self.connection, &self.issuance, streams).await?;
+            served.push(async move { (kind, self.serve(kind, streams).await) });
+        }
+    }
+
+    async fn serve(
+        &self,
+        kind: StreamKind,
+        streams: (FrameWriter, FrameReader),
+    ) -> Result<(), SessionEnd> {
+        match kind {
+            StreamKind::Inputs => {
+                let served = inputs::serve(&self.node, &self.engine, &self.inputs, streams).await;
+                // A host that does not want them any more ends the stream, and not the link.
+                if let Err(why) = served {
+                    tracing::debug!("inputs of an attempt were not sent: {}", error_chain(&why));
+                }
+                Ok(())
+            }
+            StreamKind::Certificates | StreamKind::Control | StreamKind::Heartbeat => {
+                certificates::serve(&self.node, &self.connection, &self.issuance, streams).await
+            }
         }
     }
 

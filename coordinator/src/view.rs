@@ -27,6 +27,7 @@ use sluice_common::inventory::Readings;
 use sluice_common::pool::PolicySpec;
 use sluice_common::pool_rules::PoolStatus;
 use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
@@ -57,6 +58,13 @@ pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> S
         warnings: unenforced.chain(uncounted).collect(),
         ..step(core, found)
     }
+}
+
+fn labels(spec: &StepSpec) -> BTreeMap<String, String> {
+    let labels = spec.labels.iter();
+    labels
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
 }
 
 /// Returns the view of a step.
@@ -116,11 +124,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
             .iter()
             .map(ToString::to_string)
             .collect(),
-        labels: spec
-            .labels
-            .iter()
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect(),
+        labels: labels(spec),
         cpu_mode: spec.cpu_mode,
         mounts: spec.mounts.clone(),
         privileged: spec.privileged,
@@ -131,6 +135,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         stderr: spec.streams.stderr.clone().map(String::from),
         append: spec.streams.append,
         terminal: spec.streams.terminal,
+        inputs: spec.inputs.clone(),
         within: spec.within.clone(),
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),

@@ -7,6 +7,7 @@ first: a field that is not described fails too. At the end every call that is de
 """
 
 import copy
+import hashlib
 import json
 import sys
 import time
@@ -21,7 +22,7 @@ SOON = 60.0
 
 
 def fetch(method, path, body=None, token=TOKEN):
-    data = None if body is None else json.dumps(body).encode()
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(URL + path, data=data, method=method)
     if token:
         request.add_header("Authorization", f"Bearer {token}")
@@ -345,6 +346,14 @@ def rules(judge):
     judge.error(400, "invalid_template", "put", "/v1/templates/{template}", body={"wrapper": [""]}, template="x")
     judge.error(400, "invalid_mount", "put", "/v1/templates/{template}", body={"mounts": [{"source": "d"}]}, template="x")
     judge.error(400, "invalid_image", "post", "/v1/steps", body={"command": ["true"], "image": "python"})
+    digest = hashlib.sha256(b"input").hexdigest()
+    named = {"command": ["true"], "inputs": [{"name": "a", "sha256": digest, "size": 5}]}
+    judge.error(404, "unknown_input", "get", "/v1/inputs/{sha256}", sha256=digest)
+    judge.error(409, "missing_input", "post", "/v1/steps", body=named)
+    judge.call(200, "put", "/v1/inputs/{sha256}", body=b"input", sha256=digest)
+    assert judge.call(200, "get", "/v1/inputs/{sha256}", sha256=digest)["size"] == 5
+    up = {"command": ["true"], "inputs": [{"name": "../a", "sha256": digest, "size": 5}]}
+    judge.error(400, "invalid_inputs", "post", "/v1/steps", body=up)
     stored = {"resources": {"storage": "1 GB"}}
     judge.error(400, "invalid_storage", "put", "/v1/templates/{template}", body=stored, template="x")
     judge.error(404, "unknown_template", "get", "/v1/templates/{template}", template="none")

@@ -45,6 +45,8 @@ pub(crate) enum Attempt {
         spec: Box<SpawnSpec>,
         /// Whether the order may have been sent. If not, no process was ever made.
         was_sent: bool,
+        /// Whether the host does not have the step's inputs yet. Nothing is sent until then.
+        awaits_inputs: bool,
     },
     /// The main process was seen.
     Running {

@@ -145,6 +145,7 @@ impl Core {
             } => self.on_carved(&gpu, &layout, failure),
             Input::Looked { began } => self.on_full_look(began),
             Input::Tuned(tuning) => self.on_tuned(tuning),
+            Input::Inputs { attempt, fetched } => self.on_inputs(now, &attempt, fetched),
         }
     }
 
@@ -232,7 +233,12 @@ impl Core {
 
     pub(crate) fn spawn(&mut self, id: &AttemptId) {
         let is_up = self.supervisor == Supervisor::Up;
-        let Some(Attempt::Starting { spec, was_sent }) = self.attempts.get_mut(id) else {
+        let Some(Attempt::Starting {
+            spec,
+            was_sent,
+            awaits_inputs: false,
+        }) = self.attempts.get_mut(id)
+        else {
             return;
         };
         *was_sent |= is_up;

@@ -75,6 +75,7 @@ mod tests {
         Assignment {
             streams: Default::default(),
             container: None,
+            inputs: vec![],
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],
@@ -105,6 +106,7 @@ mod tests {
             respect_foreign: true,
             gpus_are_declared: false,
             attempts_dir: "/attempts".to_owned(),
+            inputs_dir: "/inputs".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         }

@@ -76,6 +76,20 @@ pub enum Input {
     Timer(TimerKey),
     /// The driver's config has changed.
     Tuned(ReloadedSettings),
+    /// The host has the inputs of an attempt, or cannot get them: answers [`crate::Output::FetchInputs`].
+    Inputs {
+        attempt: AttemptId,
+        fetched: Result<(), InputsFailure>,
+    },
+}
+
+/// Why a host cannot get the inputs of an attempt, with the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputsFailure {
+    /// They are not to be had on any host.
+    Step(String),
+    /// This host cannot store them.
+    Host(String),
 }
 
 /// Purpose of a timer. Setting one again replaces it.
@@ -164,6 +178,8 @@ pub struct Settings {
     pub topology: Topology,
     /// The supervisor's directory of attempts' directories.
     pub attempts_dir: String,
+    /// Directory for the inputs of attempts, a file for each.
+    pub inputs_dir: String,
 }
 
 /// The part of [`crate::Settings`] that can change, with the same meaning.

@@ -91,13 +91,22 @@ fn nothing_comes_before_the_supervisor(core: &Core) -> Result<(), Violation> {
 }
 
 fn a_spawn_is_fit(id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
-    let Attempt::Starting { spec, .. } = attempt else {
+    let Attempt::Starting {
+        spec,
+        was_sent,
+        awaits_inputs,
+    } = attempt
+    else {
         return Ok(());
     };
     let step = spec.env.get("SLUICE_STEP_ID");
     for (fault, is_fit) in [
         ("is another attempt", spec.attempt == *id),
         ("has no program", !spec.command.is_empty()),
+        (
+            "was sent before its inputs came",
+            !(*was_sent && *awaits_inputs),
+        ),
         (
             "carries another step's id",
             step.is_some_and(|step| step == id.step.as_str()),

@@ -54,7 +54,8 @@ mod waiting;
 pub use crate::core::Core;
 pub use gpus::{GpuHolders, StoredGpu, StoredGpus};
 pub use input::{
-    GpuHealth, GpuObservation, GpuScan, Input, LinkId, Now, ReloadedSettings, Settings, TimerKey,
+    GpuHealth, GpuObservation, GpuScan, Input, InputsFailure, LinkId, Now, ReloadedSettings,
+    Settings, TimerKey,
 };
 pub use invariant::{Violation, check};
 pub use output::Output;

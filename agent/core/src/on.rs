@@ -2,6 +2,7 @@
 
 mod carving;
 mod gpus;
+mod inputs;
 mod link;
 mod order;
 mod pinning;

@@ -7,6 +7,7 @@ use sluice_common::epoch::SealedEpoch;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::AttemptId;
+use sluice_common::inputs::InputFile;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{AttemptStatus, FromNode};
@@ -60,6 +61,12 @@ pub enum Output {
         attempt: AttemptId,
         /// The warrant as received.
         warrant: SealedWarrant,
+    },
+    /// Get these files from the coordinator, in this order, into the file that the start order names, and feed
+    /// [`crate::Input::Inputs`]. Not wanted any more once the attempt is not starting.
+    FetchInputs {
+        attempt: AttemptId,
+        files: Vec<InputFile>,
     },
     /// Send the coordinator the warrant of an attempt, or that there is none.
     ShowWarrant { link: LinkId, attempt: AttemptId },

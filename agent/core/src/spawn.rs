@@ -65,6 +65,8 @@ pub(crate) fn spec(
         env_file,
         streams: assignment.streams,
         container: assignment.container,
+        // Added by the caller, which has them fetched first.
+        inputs: None,
     }
 }
 

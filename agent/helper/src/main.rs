@@ -15,6 +15,7 @@
 //! | `remove-left` | removes files and other objects that an attempt has left on the host ([`leftovers`]) | the attempt's user id |
 //! | `run-container` | runs a step's program in a container ([`container`]) | the step's user |
 //! | `show-config` | prints the effective config | an unused id |
+//! | `unpack-inputs` | makes the inputs of a step in its own directory ([`unpack`]) | the step's user |
 //! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
 
 mod carve;
@@ -24,6 +25,7 @@ mod container;
 mod copy;
 mod leftovers;
 mod streams;
+mod unpack;
 mod users;
 mod writer;
 
@@ -34,7 +36,8 @@ use std::process::ExitCode;
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
     CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, ENTER_CONTAINER, FEED_INPUT, FIND_USERS,
-    READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG, WRITE_OUTPUT,
+    READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG, UNPACK_INPUTS,
+    WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -59,6 +62,7 @@ Modes:
   remove-left     remove what an attempt has left on the host, for the supervisor alone
   run-container   run a step's program in a container, for the supervisor alone
   show-config     print the supervisor's config, for the supervisor alone
+  unpack-inputs   make the inputs of a step in its directory, for the supervisor alone
   write-output    write the output of steps; standard input is a socket of the supervisor
 
 Options:
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Some(RELAY_TERMINAL) => answered(streams::terminal::run(args)),
         Some(REMOVE_LEFTOVERS) => answered(leftovers::remove()),
         Some(SHOW_CONFIG) => answered(config::show()),
+        Some(UNPACK_INPUTS) => answered(unpack::run()),
         Some(WRITE_OUTPUT) => {
             writer::run();
             ExitCode::SUCCESS

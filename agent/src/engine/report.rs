@@ -44,6 +44,7 @@ impl ChangedAttempts {
                 }
             },
             Input::Attempt(view) => ChangedAttempts::One(view.attempt.clone()),
+            Input::Inputs { attempt, .. } => ChangedAttempts::One(attempt.clone()),
             Input::Timer(
                 TimerKey::Grace(attempt)
                 | TimerKey::Timeout(attempt)
@@ -223,6 +224,7 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::Gpus(_)
         | Input::GpuHealth(_)
         | Input::Tuned(_)
+        | Input::Inputs { .. }
         | Input::Timer(_) => None,
     }
 }

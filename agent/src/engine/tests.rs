@@ -41,6 +41,7 @@ impl TestEngine {
             respect_foreign: true,
             gpus_are_declared: false,
             attempts_dir: "/attempts".to_owned(),
+            inputs_dir: "/inputs".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };
@@ -62,6 +63,11 @@ impl TestEngine {
             mpsc::channel(1).0,
             Arc::clone(&live),
             watch::channel(false).0,
+            InputReceiver::new(
+                dir.path().join("inputs"),
+                mpsc::channel(1).0.downgrade(),
+                watch::channel(None).1,
+            ),
         );
         let (outbox, link) = mpsc::channel(OUTBOX);
         let mut rig = Self {
@@ -113,6 +119,7 @@ impl TestEngine {
         let assignment = Assignment {
             streams: Default::default(),
             container: None,
+            inputs: vec![],
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],

@@ -31,6 +31,7 @@ fn settings() -> Settings {
             gpu_nodes: Default::default(),
         },
         attempts_dir: "/attempts".to_owned(),
+        inputs_dir: "/inputs".to_owned(),
     }
 }
 

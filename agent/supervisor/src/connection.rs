@@ -233,6 +233,7 @@ mod tests {
             env_file: false,
             streams: Default::default(),
             container: None,
+            inputs: None,
         })
     }
 

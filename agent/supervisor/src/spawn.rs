@@ -24,6 +24,7 @@ mod run_as;
 mod start_directory;
 mod start_report;
 pub mod step_hooks;
+mod step_inputs;
 mod streams;
 pub mod wrapper;
 
@@ -55,6 +56,7 @@ use environment::environment;
 use output_files::OutputFiles;
 use start_directory::StartDirectory;
 pub use start_report::{StartReport, StartStatus};
+use step_inputs::StepInputs;
 use streams::StreamSetup;
 
 /// Why no process was started. Errors of the child arrive by a [`StartReport`] instead.
@@ -226,12 +228,8 @@ impl Spawner {
         let preferred = spec.prefer_workdir.as_deref().map(absolute).transpose()?;
         let start_directory = StartDirectory::of(named, preferred, &dir);
         self.make_own(&dir, identity)?;
-        // The agent reads only the time of a file in this directory.
-        make_dir(&dir.join(STEP_DIR), TRAVERSABLE, Some(identity))?;
-        // Also the home of a user without one in the user database.
-        if start_directory.needs_own() || own.is_some() {
-            make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
-        }
+        // The own directory is also the home of a user without one in the user database.
+        make_step_dirs(&dir, identity, start_directory.needs_own() || own.is_some())?;
         self.write_launch_files(spec, identity, &dir)?;
         host(
             || format!("make the marks of output in {}", dir.display()),
@@ -250,6 +248,7 @@ impl Spawner {
             timeout: self.hooks.timeout,
             output_dir: &self.attempts_dir,
         });
+        let inputs = self.inputs(spec);
         let child = child::StepChild {
             group_entry,
             stdin: &self.null,
@@ -272,6 +271,7 @@ impl Spawner {
             limits: &limits,
             before: &before,
             prolog: prolog.as_ref(),
+            inputs: inputs.as_ref(),
         };
         let started_at = clock::wall_now();
         let pid = host(|| "make a process".to_owned(), fork(group_entry, &child))?;
@@ -293,6 +293,17 @@ impl Spawner {
     /// Directory of an attempt.
     pub fn attempt_dir(&self, attempt: &AttemptId) -> PathBuf {
         self.attempts_dir.join(attempt.to_string())
+    }
+
+    /// The inputs that an attempt gets into its own directory.
+    fn inputs(&self, spec: &SpawnSpec) -> Option<StepInputs<'_>> {
+        let file = spec.inputs.as_ref().filter(|_| spec.workdir.is_none())?;
+        Some(StepInputs {
+            file: PathBuf::from(file),
+            agent_uid: self.reader_uid,
+            helper: &self.helper_program,
+            null: &self.null,
+        })
     }
 
     /// The ends of an attempt's streams for its processes, and for the writer.
@@ -335,6 +346,16 @@ pub fn kill_child(pid: u32) {
 /// is gone, its program never ran.
 pub fn started_marker(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
     attempts_dir.join(attempt.to_string()).join("begun")
+}
+
+/// Makes the directories below an attempt's that belong to the step's user.
+fn make_step_dirs(dir: &Path, identity: &Identity, needs_own: bool) -> Result<(), SpawnError> {
+    // The agent reads only the time of a file in this directory.
+    make_dir(&dir.join(STEP_DIR), TRAVERSABLE, Some(identity))?;
+    match needs_own {
+        true => make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity)),
+        false => Ok(()),
+    }
 }
 
 /// Forks directly into the control group if the kernel allows it. A child with a prolog is forked outside of

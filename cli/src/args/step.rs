@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::array::ArraySpec;
 use sluice_common::dependency::Dependency;
+use sluice_common::inputs::InputFile;
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::mig::MigRequest;
 use sluice_common::processors::CpuMode;
@@ -129,6 +130,18 @@ pub(crate) struct StepFlags {
     /// absent, where the host has it and its user may enter it; else an empty one, and a line says so.
     #[arg(short, long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
+    /// A file or directory of yours that it finds in its own directory when it starts; may be repeated. FILE:NAME gives it another
+    /// name or place there.
+    #[arg(
+        long = "input",
+        value_name = "FILE[:NAME]",
+        conflicts_with = "workdir",
+        help_heading = "Step"
+    )]
+    pub(crate) inputs: Vec<String>,
+    /// The files that were found for `inputs`.
+    #[arg(skip)]
+    pub(crate) input_files: Vec<InputFile>,
     /// The image that it runs in, on a host with a container runtime for it: docker.io/library/python:3.12, or the path of a
     /// .sif file or of a directory with a root file system on the host.
     #[arg(long, value_name = "IMAGE", help_heading = "Step")]

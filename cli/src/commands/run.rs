@@ -30,6 +30,7 @@ use crate::args::{AttachArgs, SubmitArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::follow::{FollowEnd, FollowError};
+use crate::local_inputs::InputPaths;
 use crate::out::Out;
 use crate::render::safe;
 use crate::request_builder::Defaults;
@@ -57,9 +58,11 @@ enum RunEvent {
     Cancelled(Result<(), ApiError>),
 }
 
-pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
+    let inputs = InputPaths::of(&args.step.inputs)?;
+    args.step.input_files = inputs.files();
     let mut request = only(step_source::requests(args, &defaults, out)?)?;
     if let Some(array) = &request.array {
         return Err(Failure::Usage(format!(
@@ -71,6 +74,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     if dry_run {
         return preview::run(client, &[request], out);
     }
+    inputs.upload(client, out)?;
     let is_terminal = request.terminal.unwrap_or(false);
     if is_terminal {
         super::check_terminal()?;

@@ -11,21 +11,25 @@ use super::{outage_note, preview};
 use crate::args::SubmitArgs;
 use crate::client::{Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
+use crate::local_inputs::InputPaths;
 use crate::out::Out;
 use crate::render::safe;
 use crate::request_builder::Defaults;
 use crate::request_builder::names;
 use crate::{show, step_source};
 
-pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
+    let inputs = InputPaths::of(&args.step.inputs)?;
+    args.step.input_files = inputs.files();
     let mut requests = step_source::requests(args, &defaults, out)?;
     fill_subject(client, &mut requests, out)?;
     if dry_run {
         let requests = names::without_each_other(requests);
         return preview::run(client, &requests, out);
     }
+    inputs.upload(client, out)?;
     match <[StepRequest; 1]>::try_from(requests) {
         Ok([request]) => submit_one(client, &request, out),
         Err(requests) => submit_many(client, requests, out),

@@ -232,6 +232,7 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         stderr: view.stderr.clone(),
         append: view.append.then_some(true),
         terminal: view.terminal.then_some(true),
+        inputs: view.inputs.clone(),
         ..StepRequest::default()
     };
     let mut document = ApplyDocument::new("step", [], &request);

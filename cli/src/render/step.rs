@@ -126,6 +126,19 @@ fn gpus(step: &StepView) -> String {
     amounts::cores(each.saturating_mul(u64::from(step.nodes)))
 }
 
+/// Most inputs of a step that are named.
+const NAMED_INPUTS: usize = 10;
+
+/// Names the files that it gets, with their sizes.
+fn inputs(step: &StepView) -> Option<String> {
+    let named = step.inputs.iter().take(NAMED_INPUTS);
+    let named = named.map(|it| format!("{} ({})", safe(&it.name), bytes(it.size)));
+    let more = step.inputs.len().saturating_sub(NAMED_INPUTS);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let all: Vec<String> = named.chain(more).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
 /// Formats how an attempt ended.
 pub(crate) fn exit(exit: &ExitView) -> String {
     let how = match (exit.code, exit.signal) {
@@ -234,6 +247,7 @@ fn moved_from(step: &StepView) -> String {
 /// Renders its request and options; defaults are left out.
 fn treatment(text: &mut Sections, step: &StepView) {
     text.optional("Image", step.image.as_deref().map(safe));
+    text.optional("Inputs", inputs(step));
     let on_preempt = serde_json::to_value(step.on_preempt).ok();
     let on_preempt = on_preempt
         .as_ref()

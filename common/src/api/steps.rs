@@ -7,7 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorView, StepView};
 use crate::array::{ArraySpec, PartCounts};
+use crate::inputs::InputHash;
 use crate::state::StepState;
+
+/// An uploaded file that steps may name as an input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Input")
+)]
+pub struct InputView {
+    /// SHA-256 of its contents.
+    pub sha256: InputHash,
+    /// Size in bytes.
+    pub size: u64,
+}
 
 /// Answer to a move of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -79,6 +79,10 @@ impl StepRequest {
             stderr: self.stderr.or(below.stderr),
             append: self.append.or(below.append),
             terminal: self.terminal.or(below.terminal),
+            inputs: match self.inputs.is_empty() {
+                true => below.inputs,
+                false => self.inputs,
+            },
         }
     }
 
@@ -133,6 +137,7 @@ impl StepRequest {
             ("cpu_mode", self.cpu_mode.is_some()),
             ("privileged", self.privileged.is_some()),
             ("host_network", self.host_network.is_some()),
+            ("inputs", !self.inputs.is_empty()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

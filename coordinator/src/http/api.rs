@@ -14,6 +14,7 @@ use super::oidc::{KeysError, Oidc};
 use crate::config::{ApiToken, OidcConfig};
 use crate::disk_space::DiskSpace;
 use crate::engine::EngineHandle;
+use crate::inputs::InputStore;
 use crate::issuance::CertificateIssuer;
 use crate::session::Nodes;
 use crate::store::StoreReader;
@@ -52,6 +53,7 @@ pub(super) struct ApiShared {
     pub(super) log: StoreReader,
     pub(super) disk_space: DiskSpace,
     pub(super) nodes: Nodes,
+    pub(super) inputs: InputStore,
     pub(super) issuance: CertificateIssuer,
     pub(super) credentials: Credentials,
     pub(super) open: PublicAccess,
@@ -68,20 +70,21 @@ impl Api {
     pub fn new(
         engine: EngineHandle,
         log: StoreReader,
-        nodes: Nodes,
+        (nodes, inputs): (Nodes, InputStore),
         issuance: CertificateIssuer,
         token: Option<&ApiToken>,
         stop: watch::Receiver<bool>,
     ) -> Self {
         let open = PublicAccess::default();
-        Self::with_issuer(engine, log, nodes, issuance, (token, None), open, stop)
+        let shared = (nodes, inputs);
+        Self::with_issuer(engine, log, shared, issuance, (token, None), open, stop)
     }
 
     /// Makes the API as [`Api::new`] does, accepting tokens of an issuer too.
     pub fn with_issuer(
         engine: EngineHandle,
         log: StoreReader,
-        nodes: Nodes,
+        (nodes, inputs): (Nodes, InputStore),
         issuance: CertificateIssuer,
         (token, issuer): (Option<&ApiToken>, Option<TrustedIssuer>),
         open: PublicAccess,
@@ -95,6 +98,7 @@ impl Api {
             log,
             disk_space,
             nodes,
+            inputs,
             issuance,
             credentials: Credentials::new(token, issuer.map(|it| it.0)),
             open,

@@ -47,14 +47,39 @@ pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiE
     Ok(bytes)
 }
 
+/// Passes the pieces of a body of at most `limit` bytes on as they arrive.
+pub(super) async fn read_into(
+    request: Request,
+    limit: usize,
+    take: impl FnMut(&[u8]) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
+    let watch = request.extensions().get::<AccessWatch>().cloned();
+    receive(request, limit, take).await?;
+    watch.map_or(Ok(()), AccessWatch::check_body)
+}
+
 async fn collect(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let mut bytes = Vec::new();
+    let take = |chunk: &[u8]| {
+        bytes.extend_from_slice(chunk);
+        Ok(())
+    };
+    receive(request, limit, take).await?;
+    Ok(bytes)
+}
+
+async fn receive(
+    request: Request,
+    limit: usize,
+    mut take: impl FnMut(&[u8]) -> Result<(), ApiError>,
+) -> Result<(), ApiError> {
     let announced = announced(&request).unwrap_or(0);
     if announced > limit as u64 && request.headers().contains_key(EXPECT) {
         // Reading it would ask the caller to send it.
         return Err(ApiError::BodyTooLarge { limit });
     }
     let mut chunks = request.into_body().into_data_stream();
-    let mut bytes = Vec::new();
+    let mut bytes = 0;
     let mut large = announced > limit as u64;
     let began = Instant::now();
     while !large {
@@ -62,17 +87,20 @@ async fn collect(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
             return Err(too_slow());
         };
         let Some(chunk) = chunk else {
-            return Ok(bytes);
+            return Ok(());
         };
-        if began.elapsed() > SILENCE_LIMIT + least_time(bytes.len()) {
+        if began.elapsed() > SILENCE_LIMIT + least_time(bytes) {
             return Err(too_slow());
         }
         let chunk = chunk.map_err(|error| ApiError::InvalidBody {
             message: error.to_string(),
             field: String::new(),
         })?;
-        bytes.extend_from_slice(&chunk);
-        large = bytes.len() > limit;
+        bytes += chunk.len();
+        large = bytes > limit;
+        if !large {
+            take(&chunk)?;
+        }
     }
     discard(chunks, limit).await;
     Err(ApiError::BodyTooLarge { limit })

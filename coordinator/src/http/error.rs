@@ -14,11 +14,13 @@ use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{ErrorBody, ErrorView, MissingSubject};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{RoleName, UserName};
+use sluice_common::inputs::InputHash;
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
 use crate::disk_space::DiskFull;
 use crate::engine::{EngineStopped, QueryError};
+use crate::inputs::InputError;
 use crate::store::ReadError;
 use refusal::code_of;
 
@@ -237,10 +239,32 @@ pub enum ApiError {
         "the coordinator is stopping, and whether the call took place is unknown: repeat it with the same id when it is back"
     )]
     Stopping,
+    #[error(
+        "you have uploaded no file with the SHA-256 {sha256}, or more than an hour ago: send it by `PUT /v1/inputs/{sha256}`"
+    )]
+    UnknownInput { sha256: InputHash },
+    #[error(
+        "inputs: `{}` {}: upload it by `PUT /v1/inputs/SHA256`, as the caller who submits the step",
+        name.escape_debug(), not_uploaded(*found)
+    )]
+    MissingInput {
+        name: String,
+        /// Size of the uploaded file, if there is one.
+        found: Option<u64>,
+    },
+    #[error(transparent)]
+    Input(#[from] InputError),
     #[error(transparent)]
     DiskFull(#[from] DiskFull),
     #[error("the coordinator failed: {message}")]
     Internal { message: String },
+}
+
+fn not_uploaded(found: Option<u64>) -> String {
+    found.map_or_else(
+        || "was not uploaded, or so long ago that it was removed".to_owned(),
+        |size| format!("has {size} bytes where it was uploaded, and another size in the step"),
+    )
 }
 
 /// Returns what must happen before a program can run beside a step in this state.
@@ -342,6 +366,11 @@ impl ApiError {
             ApiError::InputRefused { .. } => C::InputRefused,
             ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
             ApiError::Stopping => C::Stopping,
+            ApiError::UnknownInput { .. } => C::UnknownInput,
+            ApiError::MissingInput { .. } => C::MissingInput,
+            ApiError::Input(InputError::OtherContents { .. }) => C::InvalidBody,
+            ApiError::Input(InputError::Full { .. }) => C::InputsFull,
+            ApiError::Input(InputError::Disk { .. }) => C::Internal,
             ApiError::DiskFull(_) => C::DiskFull,
             ApiError::Internal { .. } => C::Internal,
         }

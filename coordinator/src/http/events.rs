@@ -314,6 +314,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::engine;
     use crate::fixture::{issuance, settings, step};
+    use crate::inputs::InputStore;
     use crate::session::Nodes;
     use crate::store::{DEFAULT_RETENTION, Store};
 
@@ -340,7 +341,7 @@ mod tests {
         let api = Api::new(
             engine.clone(),
             log.clone(),
-            Nodes::default(),
+            (Nodes::default(), InputStore::open(dir.path()).unwrap()),
             issuance(dir.path(), &cluster),
             None,
             stopping,

@@ -17,7 +17,7 @@ use super::access::Caller;
 use super::error::ApiError;
 use super::ids::IdempotencyKey;
 use super::params::{self, NoParams, Params};
-use super::{Api, body, ids};
+use super::{Api, body, ids, inputs};
 use crate::view;
 
 #[derive(Deserialize)]
@@ -43,6 +43,7 @@ pub(super) async fn one(
     api.disk_space().check()?;
     let mut step = understand(body::parse(&json, "")?, key.as_ref(), 0)?;
     permit(&caller, &mut step)?;
+    inputs::find(&api, &caller, &mut step)?;
     let step = hide_dependency(&api, &caller, step).await?;
     let id = Some(step.id.as_str());
     let what = (Verb::Create, Resource::Steps);
@@ -101,7 +102,9 @@ pub(super) async fn batch(
     let understood = understand_batch(&json, key.as_ref())?.into_iter();
     let understood = understood.map(|step| {
         let mut step = step?;
-        permit(&caller, &mut step).map(|()| step)
+        permit(&caller, &mut step)?;
+        inputs::find(&api, &caller, &mut step)?;
+        Ok(step)
     });
     let understood = hide_dependencies(&api, &caller, understood.collect()).await?;
     let understood = understood.into_iter();

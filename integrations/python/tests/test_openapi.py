@@ -52,9 +52,9 @@ ALL: Json = {
 }  # fmt: skip
 """Every setting."""
 
-NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir"}
-"""Fields of a request that are no setting here: a terminal needs a caller who types, and the directory that a step prefers
-is the caller's."""
+NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir", "inputs"}
+"""Fields of a request that are no setting here: a terminal needs a caller who types, the directory that a step prefers is
+the caller's, and inputs are uploaded before."""
 
 
 def test_settings_are_the_fields_of_a_request(document: Json) -> None:

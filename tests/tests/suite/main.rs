@@ -29,6 +29,7 @@ mod hooks;
 mod hostile;
 mod hosts;
 mod input;
+mod inputs;
 mod issuer;
 mod join;
 mod keepers;

@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "sluice-cgroups",
             "sluice-codec",
             "sluice-common",
+            "sluice-copy",
             "sluice-log",
             "sluice-transport",
         ],

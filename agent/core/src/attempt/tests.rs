@@ -64,6 +64,7 @@ fn gone_view() -> AttemptView {
 fn starting() -> Attempt {
     Attempt::Starting {
         was_sent: true,
+        awaits_inputs: false,
         spec: Box::new(SpawnSpec {
             attempt: "a.1".parse().unwrap(),
             command: vec!["true".into()],
@@ -84,6 +85,7 @@ fn starting() -> Attempt {
             env_file: false,
             streams: Default::default(),
             container: None,
+            inputs: None,
         }),
     }
 }

@@ -24,6 +24,7 @@ fn core() -> Core {
         respect_foreign: true,
         gpus_are_declared: false,
         attempts_dir: "/attempts".into(),
+        inputs_dir: "/inputs".into(),
         suspend_limit: Span::from_secs(120),
         topology: Default::default(),
     };
@@ -49,6 +50,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
     let span = Span::from_secs(1);
     Attempt::Starting {
         was_sent: true,
+        awaits_inputs: false,
         spec: Box::new(SpawnSpec {
             attempt: named.parse().unwrap(),
             command,
@@ -74,6 +76,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             env_file: false,
             streams: Default::default(),
             container: None,
+            inputs: None,
         }),
     }
 }

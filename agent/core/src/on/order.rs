@@ -92,12 +92,21 @@ impl Core {
         }
         self.note_gpus(&id, &assignment.gpus);
         self.note_processors(&id, &processors.own);
-        let spec = spawn::spec(assignment, processors, &self.settings, terms);
-        let spec = Box::new(spec);
-        let was_sent = false;
-        self.attempts
-            .insert(id.clone(), Attempt::Starting { spec, was_sent });
+        let files = core::mem::take(&mut assignment.inputs);
+        let mut spec = spawn::spec(assignment, processors, &self.settings, terms);
+        let awaits_inputs = !files.is_empty();
+        spec.inputs = awaits_inputs.then(|| format!("{}/{id}", self.settings.inputs_dir));
+        let starting = Attempt::Starting {
+            spec: Box::new(spec),
+            was_sent: false,
+            awaits_inputs,
+        };
+        self.attempts.insert(id.clone(), starting);
         self.report(&id, AttemptPhase::Starting);
+        if awaits_inputs {
+            let attempt = id.clone();
+            self.outputs.push(Output::FetchInputs { attempt, files });
+        }
         self.spawn(&id);
     }
 

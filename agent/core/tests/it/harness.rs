@@ -133,6 +133,7 @@ pub(crate) fn settings() -> Settings {
         respect_foreign: true,
         gpus_are_declared: false,
         attempts_dir: "/attempts".to_owned(),
+        inputs_dir: "/inputs".to_owned(),
         suspend_limit: Span::from_secs(120),
         topology: Topology {
             processors: (0..PROCESSORS).map(processor).collect(),
@@ -206,6 +207,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         warrant: Default::default(),
         streams: Default::default(),
         container: None,
+        inputs: vec![],
     }
 }
 
@@ -398,6 +400,7 @@ fn word(output: &Output) -> String {
         } => format!("look at {}", at.0),
         Output::ScanGpus => "look".to_owned(),
         Output::SaveGpus(_) => "keep".to_owned(),
+        Output::FetchInputs { attempt, files } => format!("fetch {} of {attempt}", files.len()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Orders to assign, to stop unknown attempts, and to forget.
 
-use agent_core::Input;
+use agent_core::{Input, InputsFailure};
 use sluice_common::id::UserName;
+use sluice_common::inputs::{InputFile, InputHash};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -127,4 +128,66 @@ fn what_was_forgotten_while_the_supervisor_was_down_is_reported_once_more() {
         "renew 400000; 1: a.1 ended Code(0); 1: a.1 released Code(0)"
     );
     assert_eq!(harness.told(forget("a.1")), "drop a.1");
+}
+
+/// An attempt with one input, and what the host tells about it.
+fn with_input(id: &str) -> Input {
+    let mut assignment = assignment(id);
+    assignment.workdir = None;
+    assignment.inputs = vec![InputFile {
+        name: "data.csv".to_owned(),
+        sha256: InputHash::of_digest([7; 32]),
+        size: 1,
+        executable: false,
+    }];
+    order(ToNode::Assign(Box::new(assignment)))
+}
+
+fn fetched(id: &str, fetched: Result<(), InputsFailure>) -> Input {
+    let attempt = attempt(id);
+    Input::Inputs { attempt, fetched }
+}
+
+#[test]
+fn nothing_is_spawned_before_its_inputs_are_here() {
+    let mut harness = Harness::linked();
+    assert_eq!(
+        harness.told(with_input("a.1")),
+        "1: a.1 starting; fetch 1 of a.1"
+    );
+    let outputs = harness.feed(fetched("a.1", Ok(())));
+    assert_eq!(words(&outputs), "spawn a.1");
+    assert_eq!(spawn_of(&outputs).inputs.as_deref(), Some("/inputs/a.1"));
+    assert_eq!(
+        harness.told(fetched("a.1", Ok(()))),
+        "",
+        "a repeat starts nothing"
+    );
+}
+
+#[test]
+fn an_attempt_that_is_stopped_before_its_inputs_are_here_never_starts() {
+    let mut harness = Harness::linked();
+    harness.feed(with_input("a.1"));
+    let told = harness.told(stop("a.1", 1));
+    assert!(told.starts_with("1: a.1 released NotBegun"), "{told}");
+    assert_eq!(harness.told(fetched("a.1", Ok(()))), "");
+}
+
+#[test]
+fn inputs_that_cannot_be_had_end_the_attempt_with_the_reason() {
+    let mut harness = Harness::linked();
+    for (id, failure, exit) in [
+        (
+            "a.1",
+            InputsFailure::Step("no `x`".to_owned()),
+            "StartFailed",
+        ),
+        ("b.1", InputsFailure::Host("full".to_owned()), "HostFailed"),
+    ] {
+        harness.feed(with_input(id));
+        let told = harness.told(fetched(id, Err(failure)));
+        assert!(told.contains(&format!("released {exit}")), "{told}");
+        assert!(!told.contains("spawn"), "{told}");
+    }
 }

@@ -523,7 +523,9 @@ impl World {
             }
             Output::ScanGpus => self.look_wanted = true,
             Output::SaveGpus(kept) => self.kept_gpus = kept,
-            Output::KeepWarrant { .. } | Output::ShowWarrant { .. } => {
+            Output::KeepWarrant { .. }
+            | Output::ShowWarrant { .. }
+            | Output::FetchInputs { .. } => {
                 panic!("nobody gave or asked for one")
             }
         }

@@ -22,6 +22,7 @@ use sluice_common::template::launch::ProcessLimit;
 use super::start_directory::StartDirectory;
 use super::start_report::{DIRECTORY_REFUSED, HOST_FAILED, PROLOG_FAILED, STEP_FAILED};
 use super::step_hooks::{self, StepHook};
+use super::step_inputs::StepInputs;
 use super::streams::{ProgramStart, StreamSetup};
 use super::{confine, lookup};
 use crate::hooks::run::HookCommand;
@@ -64,6 +65,8 @@ pub(super) struct StepChild<'a> {
     pub(super) before: &'a [StepHook<'a>],
     /// The admin's prolog, run before the child switches user and enters the step's groups.
     pub(super) prolog: Option<&'a HookCommand<'a>>,
+    /// Inputs for the step's own directory, unpacked before the templates' hooks run.
+    pub(super) inputs: Option<&'a StepInputs<'a>>,
 }
 
 impl StepChild<'_> {
@@ -73,15 +76,18 @@ impl StepChild<'_> {
         // Without a prolog, not even the waiting happens outside of the step's groups.
         let entered = self.prolog.map_or_else(enter, |_| Ok(()));
         let prepared = entered.and_then(|()| self.prepare());
+        let packed = prepared.and_then(|()| self.inputs.map(StepInputs::open).transpose());
         let mut gate = self.gate;
         // End of file means that the supervisor died or could not write the record.
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
         let by_host = |sentence| (HOST_FAILED, sentence);
-        let started_marker = prepared.and_then(|()| self.begin()).map_err(by_host);
-        let prepared =
-            started_marker.and_then(|()| self.run_prolog().map_err(|why| (PROLOG_FAILED, why)));
+        let begun = packed.and_then(|packed| self.begin().map(|()| packed));
+        let prepared = begun.map_err(by_host).and_then(|packed| {
+            let done = self.run_prolog().map_err(|why| (PROLOG_FAILED, why));
+            done.map(|()| packed)
+        });
         let enter = || self.prolog.map_or(Ok(()), |_| enter());
         let confined = || {
             enter()
@@ -90,14 +96,16 @@ impl StepChild<'_> {
                 .and_then(|refused| step_hooks::lower(self.limits).map(|()| refused))
                 .map_err(by_host)
         };
-        let program = |refused| {
+        let program = |refused, packed: Option<File>| {
             self.start_directory
                 .enter_named(self.rules)
+                .and_then(|()| self.unpack(packed))
                 .and_then(|()| step_hooks::run(self.before))
                 .and_then(|()| self.start_program(refused))
                 .map_err(|why| (STEP_FAILED, self.start_directory.explain(&why, refused)))
         };
-        let started = prepared.and_then(|()| confined()).and_then(program);
+        let started =
+            prepared.and_then(|packed| confined().and_then(|refused| program(refused, packed)));
         let Err((fault, sentence)) = started else {
             return;
         };
@@ -106,7 +114,11 @@ impl StepChild<'_> {
 
     fn prepare(&self) -> Result<(), String> {
         let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
-        let keep: Vec<RawFd> = keep.into_iter().chain(self.setup.keeps()).collect();
+        let of_inputs = self
+            .inputs
+            .map(|it| [it.helper.as_raw_fd(), it.null.as_raw_fd()]);
+        let keep = keep.into_iter().chain(self.setup.keeps());
+        let keep: Vec<RawFd> = keep.chain(of_inputs.into_iter().flatten()).collect();
         let streams = [self.stdin, self.stdout, self.stderr].map(AsFd::as_fd);
         detach(streams, &keep, self.open_files)
     }
@@ -134,6 +146,13 @@ impl StepChild<'_> {
                 self.started_marker.display()
             )
         })
+    }
+
+    fn unpack(&self, packed: Option<File>) -> Result<(), String> {
+        match (self.inputs, packed) {
+            (Some(inputs), Some(packed)) => inputs.unpack(&packed),
+            (Some(_) | None, _) => Ok(()),
+        }
     }
 
     fn start_program(&self, refused: Option<DirectoryRefusal>) -> Result<(), String> {

@@ -272,6 +272,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         env_file: false,
         streams: Default::default(),
         container: None,
+        inputs: None,
     }
 }
 

@@ -119,6 +119,7 @@ fn spawns() {
             runtime: Some(ContainerRuntime::Podman),
             mounts: vec![],
         }),
+        inputs: Some("/i".into()),
     };
     let golden = format!(
         "00000000
@@ -156,7 +157,8 @@ fn spawns() {
          02000000 0200000000000000 '/f' 00 # stdin, terminal
          00 01 0300000000000000 '/%u' 01 # stdout, stderr, append
          01 0200000000000000 '/r' # container: image
-         01 02000000 0000000000000000 # runtime, mounts",
+         01 02000000 0000000000000000 # runtime, mounts
+         01 0200000000000000 '/i' # inputs",
         "02".repeat(32),
         "03".repeat(32),
         "04".repeat(32),
@@ -183,6 +185,7 @@ fn spawns() {
         env_file: false,
         streams: StepStreams::default(),
         container: None,
+        inputs: None,
         ..full
     };
     let golden = format!(
@@ -197,7 +200,7 @@ fn spawns() {
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 00000000 00 # around_env, wrapper, env_file
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
-         00 # container"
+         00 00 # container, inputs"
     );
     check(&bare, &golden);
 }

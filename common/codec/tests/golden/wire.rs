@@ -16,6 +16,7 @@ use sluice_common::id::{
     AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject, UserName,
 };
 use sluice_common::image::ContainerRuntime;
+use sluice_common::inputs::{InputFile, InputHash};
 use sluice_common::inventory::{
     BoardFacts, BoardReading, Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory,
     MachineIdentity, Mechanism, MigInstance, MigMode, Readings, RemappedRows, Reserve,
@@ -31,8 +32,9 @@ use sluice_common::usage::Usage;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Heartbeat,
-    HeartbeatAck, Hello, HelloReply, LogReply, LogRequest, LogStream, MemoryShortage, OutputSince,
-    PROTOCOL_VERSION, StartedProcess, StopReason, StreamKind, SuspendFailure, ToNode, Welcome,
+    HeartbeatAck, Hello, HelloReply, InputsRequest, LogReply, LogRequest, LogStream,
+    MemoryShortage, OutputSince, PROTOCOL_VERSION, StartedProcess, StopReason, StreamKind,
+    SuspendFailure, ToNode, Welcome,
 };
 
 use sluice_common::credential::Fingerprint;
@@ -248,6 +250,9 @@ const INVENTORY: &str = "
 fn stream_kinds() {
     check(&StreamKind::Control, "00000000");
     check(&StreamKind::Heartbeat, "01000000");
+    check(&StreamKind::Inputs, "03000000");
+    let request = InputsRequest { attempt: attempt() };
+    check(&request, ATTEMPT);
 }
 
 fn gpu_states() -> GpuStates {
@@ -620,6 +625,12 @@ fn assignments() {
                 read_only: true,
             }],
         }),
+        inputs: vec![InputFile {
+            name: "i".into(),
+            sha256: InputHash::of_digest([9; 32]),
+            size: 258,
+            executable: true,
+        }],
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -656,7 +667,10 @@ fn assignments() {
          01 0300000000000000 '/%u' 00 01              # stdout, stderr, append
          01 0200000000000000 '/r' 00                  # container: image, no runtime
          0100000000000000                             # mounts: one
-           0200000000000000 '/s' 0200000000000000 '/t' 01"
+           0200000000000000 '/s' 0200000000000000 '/t' 01
+         0100000000000000                             # inputs: one
+           0100000000000000 'i' 4000000000000000 '{}' 0201000000000000 01",
+        "09".repeat(32),
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -673,6 +687,7 @@ fn assignments() {
         warrant: SealedWarrant::default(),
         streams: StepStreams::default(),
         container: None,
+        inputs: vec![],
         ..full
     };
     let golden = format!(
@@ -687,7 +702,7 @@ fn assignments() {
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
-         00 # container"
+         00 0000000000000000 # container, inputs"
     );
     check(&bare, &golden);
 }

@@ -51,9 +51,13 @@ pub(crate) fn assignment(
         false if variable == Variable::Cluster => cluster.clone(),
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
-    let workdir = template.workdir_of(spec, value);
+    // Inputs are put into a directory of the attempt's own, and the program starts there.
+    let workdir = match spec.inputs.is_empty() {
+        true => template.workdir_of(spec, value),
+        false => None,
+    };
     let prefer_workdir = spec.prefer_workdir.clone();
-    let is_free = workdir.is_none() && !template.uses_workdir();
+    let is_free = workdir.is_none() && spec.inputs.is_empty() && !template.uses_workdir();
     let value = |variable| match variable == Variable::Workdir {
         true => workdir.clone(),
         false => value(variable),
@@ -79,6 +83,7 @@ pub(crate) fn assignment(
         prefer_workdir: prefer_workdir.filter(|_| is_free),
         gang,
         launch,
+        inputs: spec.inputs.clone(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }

@@ -42,10 +42,13 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         unset: _,
         labels,
         cpu_mode: _,
-        mounts,
-        privileged,
-        host_network,
+        mounts: _,
+        privileged: _,
+        host_network: _,
         streams,
+        inputs: _,
+        // Another caller of the same user has uploads of his own.
+        inputs_by: _,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
@@ -65,9 +68,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
             "free_preemptions",
             *free_preemptions == new.free_preemptions,
         ),
-        ("mounts", *mounts == new.mounts),
-        ("privileged", *privileged == new.privileged),
-        ("host_network", *host_network == new.host_network),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
@@ -82,15 +82,19 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     let fields = fields
         .into_iter()
         .chain(stream_fields(streams, &new.streams))
-        .chain(file_system(old, new));
+        .chain(surroundings(old, new));
     let fields = fields.chain(settings(old, new)).chain([name]);
     let mut different = fields.filter(|(_, same)| !same);
     different.next().map(|(field, _)| field)
 }
 
-/// The fields of the file system in which the program runs, and whether they are the same.
-fn file_system(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 3] {
+/// The fields of the surroundings in which the program runs, and whether they are the same.
+fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 7] {
     [
+        ("mounts", old.mounts == new.mounts),
+        ("privileged", old.privileged == new.privileged),
+        ("host_network", old.host_network == new.host_network),
+        ("inputs", old.inputs == new.inputs),
         ("image", old.image == new.image),
         ("workdir", old.workdir == new.workdir),
         ("prefer_workdir", old.prefer_workdir == new.prefer_workdir),

@@ -744,6 +744,8 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         mounts: None,
         privileged: false,
         host_network: false,
+        inputs: Vec::new(),
+        inputs_by: None,
         streams: Default::default(),
         inherited: Default::default(),
     }

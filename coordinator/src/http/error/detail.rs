@@ -27,6 +27,7 @@ impl ApiError {
             | ApiError::TooManyFollowers { .. }
             | ApiError::TooManyQuestions(_)
             | ApiError::CannotIssue
+            | ApiError::Input(_)
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),
             ApiError::DiskFull(full) => vec![
@@ -65,6 +66,8 @@ impl ApiError {
             ApiError::NotRunning { step, state } => {
                 vec![("step", text(step)), ("state", text(state.as_str()))]
             }
+            ApiError::UnknownInput { sha256 } => vec![("sha256", text(sha256.as_str()))],
+            ApiError::MissingInput { name, .. } => vec![("name", text(name))],
             ApiError::UnknownPool { pool } => vec![("pool", text(pool))],
             ApiError::UnknownTemplate { template } => vec![("template", text(template))],
             ApiError::UnknownAttempt { latest, .. } => {

@@ -9,9 +9,9 @@ use coordinator_core::LogEntry;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
-    ExplainView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, MoveStepRequest,
-    MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView, PoolView,
-    PreviewView, RecoveryView, RoleView, StepView, StepsActionRequest, StepsActionView,
+    ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest,
+    MoveStepRequest, MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView,
+    PoolView, PreviewView, RecoveryView, RoleView, StepView, StepsActionRequest, StepsActionView,
     TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
@@ -46,6 +46,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<BatchView>();
     answers.add::<MovedStepView>();
     answers.add::<StepsActionView>();
+    answers.add::<InputView>();
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();

@@ -112,6 +112,9 @@ fn a_cluster_takes_the_documents_of_the_reference() {
     for id in ["nightly-prep", "nightly-clean"] {
         dev.ok(&["submit", "--id", id, "--", "true"]);
     }
+    // The input of one of them.
+    let input = write("train.csv", "1,2\n");
+    dev.ok(&["submit", "--input", input.to_str().unwrap(), "--", "true"]);
     let said = dev.ok(&["submit", "-f", step, "--dry-run"]);
     assert!(said.contains("it would wait (dry run)"), "{said}");
     let made = dev.ok(&["get", "platforms", "--pool", "full"]);

@@ -1,6 +1,6 @@
 //! One simulated host: a real `agent-core`, and a supervisor and processes that keep running whatever happens to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::{Core, GpuObservation, GpuScan, Now, Settings, StoredGpus};
 use sluice_common::epoch::SealedEpoch;
@@ -139,6 +139,8 @@ pub(crate) struct SimHost {
     pub(crate) kept_gpus: StoredGpus,
     pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
     pub(crate) looks: ScanState,
+    /// Attempts whose inputs its present agent has.
+    pub(crate) fetched: BTreeSet<AttemptId>,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
     /// Whether some of its faults never end.
@@ -178,6 +180,7 @@ impl SimHost {
             kept_gpus: StoredGpus::new(),
             warrants: BTreeMap::new(),
             looks: ScanState::None,
+            fetched: BTreeSet::new(),
             is_supervised: true,
             is_faulty: true,
             freezes: number != 2,
@@ -261,10 +264,12 @@ impl SimHost {
             suspend_limit: SUSPEND_LIMIT,
             topology: Default::default(),
             attempts_dir: "/attempts".to_owned(),
+            inputs_dir: "/inputs".to_owned(),
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
         self.looks = ScanState::None;
+        self.fetched.clear();
         self.life += 1;
     }
 
@@ -430,6 +435,10 @@ impl SimHost {
         if self.procs.contains_key(&attempt) {
             return vec![HostAction::Tell(attempt)];
         }
+        assert!(
+            spec.inputs.is_none() || self.fetched.contains(&attempt),
+            "{attempt} begins without its inputs"
+        );
         for gpu in self
             .gpus
             .iter()

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use agent_core::{
-    GpuScan, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
+    GpuScan, Input as HostInput, InputsFailure, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
 use coordinator_core::{
     Answer, Core, Desired, DesiredPool, Input, LogEntry, NewStep, Node, NodeChange, Output,
@@ -19,6 +19,7 @@ use sluice_common::credential::NodeClaim;
 use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
+use sluice_common::inputs::{InputFile, InputHash};
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
@@ -134,6 +135,12 @@ enum Event {
     Glance {
         host: usize,
         life: u64,
+    },
+    InputsFetched {
+        host: usize,
+        life: u64,
+        attempt: AttemptId,
+        fetched: Result<(), InputsFailure>,
     },
     LookBegins {
         host: usize,
@@ -480,6 +487,12 @@ impl World {
             Event::User { step, steer } => self.steer(step, steer),
             Event::MoveStep { step, pool } => self.move_step(step, pool),
             Event::Glance { host, life } => self.glance(host, life),
+            Event::InputsFetched {
+                host,
+                life,
+                attempt,
+                fetched,
+            } => self.inputs_fetched(host, life, attempt, fetched),
             Event::LookBegins { host, life } => self.look_begins(host, life),
             Event::LookEnds {
                 host,
@@ -680,12 +693,19 @@ impl World {
         SealedWarrant::new(json)
     }
 
-    /// The same step in every world, but for images: in every other world some steps have one, so that not every host can
-    /// run them.
+    /// The same step in every world, but for images and inputs: in every other world some steps have one, so that not every host
+    /// can run them, and in every third some have inputs.
     fn spec(&self, number: u64) -> StepSpec {
         let mut spec = spec(number);
         let has_image = self.seed.is_multiple_of(2) && spec.nodes == 1 && number % 9 == 4;
         spec.image = has_image.then(|| "docker.io/library/busybox".parse().unwrap());
+        let has_inputs = self.seed.is_multiple_of(3) && number % 5 == 2;
+        spec.inputs.extend(has_inputs.then(|| InputFile {
+            name: "data.csv".to_owned(),
+            sha256: InputHash::of_digest([7; 32]),
+            size: 1,
+            executable: false,
+        }));
         spec
     }
 
@@ -964,6 +984,7 @@ impl World {
             HostOutput::ScanGpus => {
                 self.want_look(host);
             }
+            HostOutput::FetchInputs { attempt, .. } => self.fetch_inputs(host, attempt),
             HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
             HostOutput::KeepWarrant { attempt, warrant } => {
                 self.hosts[host].warrants.insert(attempt, warrant);
@@ -974,6 +995,40 @@ impl World {
                 self.send_to_coordinator(link.0, ToCoordinator::Say(message));
             }
         }
+    }
+
+    /// Inputs take from no time to minutes, and now and then the host cannot store them.
+    fn fetch_inputs(&mut self, host: usize, attempt: AttemptId) {
+        let life = self.hosts[host].life;
+        let millis = if self.one_in(4) { 100_000 } else { 500 };
+        let millis = self.below(millis);
+        let fetched = match self.one_in(20) {
+            true => Err(InputsFailure::Host("the simulated disk is full".to_owned())),
+            false => Ok(()),
+        };
+        let event = Event::InputsFetched {
+            host,
+            life,
+            attempt,
+            fetched,
+        };
+        self.after(millis, event);
+    }
+
+    fn inputs_fetched(
+        &mut self,
+        host: usize,
+        life: u64,
+        attempt: AttemptId,
+        fetched: Result<(), InputsFailure>,
+    ) {
+        if life != self.hosts[host].life || self.hosts[host].core.is_none() {
+            return;
+        }
+        if fetched.is_ok() {
+            self.hosts[host].fetched.insert(attempt.clone());
+        }
+        self.feed(host, HostInput::Inputs { attempt, fetched });
     }
 
     /// Sends the supervisor's views to an agent that has just connected to it.
