@@ -35,7 +35,7 @@ const CHUNKS_WAITING: usize = 16;
 
 /// Why inputs did not arrive.
 #[derive(Debug, thiserror::Error)]
-enum InputFailure {
+enum InputReceiverError {
     /// Another try may work.
     #[error(transparent)]
     Link(#[from] TransportError),
@@ -151,22 +151,22 @@ impl AttemptInputs {
             };
             let why = error_chain(&error);
             match error {
-                InputFailure::Link(_) | InputFailure::EndedEarly => {
+                InputReceiverError::Link(_) | InputReceiverError::EndedEarly => {
                     info!(attempt = %self.attempt, "its inputs are requested again: {why}");
                     let random = getrandom::u64().unwrap_or(0);
                     tokio::time::sleep(backoff.next(random)).await;
                 }
-                InputFailure::Refused(_) | InputFailure::OtherContents { .. } => {
+                InputReceiverError::Refused(_) | InputReceiverError::OtherContents { .. } => {
                     return Err(InputsFailure::Step(why));
                 }
-                InputFailure::Disk { .. } => return Err(InputsFailure::Host(why)),
+                InputReceiverError::Disk { .. } => return Err(InputsFailure::Host(why)),
             }
         }
     }
 
-    async fn try_once(&self, connection: &Connection) -> Result<PartFile, InputFailure> {
+    async fn try_once(&self, connection: &Connection) -> Result<PartFile, InputReceiverError> {
         let Ok(_turn) = self.turns.acquire().await else {
-            return Err(InputFailure::EndedEarly);
+            return Err(InputReceiverError::EndedEarly);
         };
         let (mut writer, mut reader) = connection.open().await?;
         writer.send(&StreamKind::Inputs).await?;
@@ -174,8 +174,10 @@ impl AttemptInputs {
         writer.send(&InputsRequest { attempt }).await?;
         match reader.next().await? {
             Some(LogReply::From { .. }) => {}
-            Some(LogReply::Refused { message }) => return Err(InputFailure::Refused(message)),
-            None => return Err(InputFailure::EndedEarly),
+            Some(LogReply::Refused { message }) => {
+                return Err(InputReceiverError::Refused(message));
+            }
+            None => return Err(InputReceiverError::EndedEarly),
         }
         let (chunks, received) = mpsc::channel(CHUNKS_WAITING);
         let (path, files) = (
@@ -198,7 +200,7 @@ impl AttemptInputs {
         }
         drop(chunks);
         writer.finish();
-        storing.await.unwrap_or(Err(InputFailure::EndedEarly))
+        storing.await.unwrap_or(Err(InputReceiverError::EndedEarly))
     }
 }
 
@@ -254,9 +256,9 @@ fn store(
     path: PathBuf,
     files: &[InputFile],
     mut contents: impl Read,
-) -> Result<PartFile, InputFailure> {
+) -> Result<PartFile, InputReceiverError> {
     let Some(first) = files.first() else {
-        return Err(InputFailure::EndedEarly);
+        return Err(InputReceiverError::EndedEarly);
     };
     let file = create(&path).map_err(|why| disk(first, &why))?;
     let part = PartFile(path);
@@ -274,7 +276,7 @@ fn store_one<W: Write>(
     file: &InputFile,
     contents: &mut impl Read,
     tree: &mut TreeWriter<W>,
-) -> Result<(), InputFailure> {
+) -> Result<(), InputReceiverError> {
     let failed = |why: CopyError| disk(file, &why);
     let mode = if file.executable { 0o755 } else { 0o644 };
     let size = file.size;
@@ -288,7 +290,7 @@ fn store_one<W: Write>(
         let read = contents.read(&mut buffer[..most]);
         let count = read.map_err(|why| disk(file, &why))?;
         if count == 0 {
-            return Err(InputFailure::EndedEarly);
+            return Err(InputReceiverError::EndedEarly);
         }
         hash.update(&buffer[..count]);
         tree.contents(&buffer[..count]).map_err(failed)?;
@@ -297,7 +299,7 @@ fn store_one<W: Write>(
     let found: Option<[u8; 32]> = hash.finish().as_ref().try_into().ok();
     if found.map(InputHash::of_digest).as_ref() != Some(&file.sha256) {
         let name = file.name.clone();
-        return Err(InputFailure::OtherContents { name });
+        return Err(InputReceiverError::OtherContents { name });
     }
     tree.end_file().map_err(failed)
 }
@@ -310,8 +312,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-fn disk(file: &InputFile, why: &dyn std::fmt::Display) -> InputFailure {
-    InputFailure::Disk {
+fn disk(file: &InputFile, why: &dyn std::fmt::Display) -> InputReceiverError {
+    InputReceiverError::Disk {
         name: file.name.clone(),
         why: why.to_string(),
     }
@@ -347,7 +349,7 @@ mod tests {
         part.complete(&whole).unwrap();
         assert!(whole.metadata().unwrap().len() > stream.len() as u64);
         let cut = store(path.clone(), &files, &stream[..stream.len() - 1]);
-        assert!(matches!(cut, Err(InputFailure::EndedEarly)));
+        assert!(matches!(cut, Err(InputReceiverError::EndedEarly)));
         let mut other = stream.clone();
         other[199_999] = 4;
         let other = store(path.clone(), &files, &other[..]);
