@@ -22,11 +22,13 @@ mod refusals;
 mod tests;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
@@ -352,47 +354,40 @@ impl Link {
     }
 
     /// Serves the streams that a node may open whenever it likes: one for certificates, and one for the inputs of each attempt
-    /// that it is to start. The transport bounds their number.
+    /// that it is to start. The transport bounds their number. A newer stream for certificates takes the place of the one
+    /// before, whose end may arrive later than it.
     async fn serve_requests(&self) -> Result<(), SessionEnd> {
-        let mut served = FuturesUnordered::new();
-        let mut has_certificates = false;
+        let mut certificates = pin!(OptionFuture::default());
+        let mut serving_inputs = FuturesUnordered::new();
         loop {
             let (kind, streams) = tokio::select! {
                 accepted = accept(&self.connection) => accepted?,
-                Some((kind, ended)) = served.next() => {
-                    has_certificates &= kind != StreamKind::Certificates;
+                Some(ended) = &mut certificates => {
+                    certificates.set(OptionFuture::default());
                     ended?;
                     continue;
                 }
+                Some(()) = serving_inputs.next() => continue,
             };
             match kind {
-                StreamKind::Certificates if !has_certificates => has_certificates = true,
-                StreamKind::Inputs => {}
-                StreamKind::Control | StreamKind::Heartbeat | StreamKind::Certificates => {
+                StreamKind::Certificates => {
+                    let served =
+                        certificates::serve(&self.node, &self.connection, &self.issuance, streams);
+                    certificates.set(Some(served).into());
+                }
+                StreamKind::Inputs => serving_inputs.push(self.serve_inputs(streams)),
+                StreamKind::Control | StreamKind::Heartbeat => {
                     return Err(SessionEnd::TwoOfAKind);
                 }
             }
-            served.push(async move { (kind, self.serve(kind, streams).await) });
         }
     }
 
-    async fn serve(
-        &self,
-        kind: StreamKind,
-        streams: (FrameWriter, FrameReader),
-    ) -> Result<(), SessionEnd> {
-        match kind {
-            StreamKind::Inputs => {
-                let served = inputs::serve(&self.node, &self.engine, &self.inputs, streams).await;
-                // A host that does not want them any more ends the stream, and not the link.
-                if let Err(why) = served {
-                    tracing::debug!("inputs of an attempt were not sent: {}", error_chain(&why));
-                }
-                Ok(())
-            }
-            StreamKind::Certificates | StreamKind::Control | StreamKind::Heartbeat => {
-                certificates::serve(&self.node, &self.connection, &self.issuance, streams).await
-            }
+    /// Sends the inputs of an attempt. A host that does not want them any more ends the stream, and not the link.
+    async fn serve_inputs(&self, streams: (FrameWriter, FrameReader)) {
+        let served = inputs::serve(&self.node, &self.engine, &self.inputs, streams).await;
+        if let Err(why) = served {
+            tracing::debug!("inputs of an attempt were not sent: {}", error_chain(&why));
         }
     }
 
