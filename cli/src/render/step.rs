@@ -228,7 +228,7 @@ pub(crate) fn refused_directory(step: &StepView, attempt: &AttemptInfo) -> Optio
     let (node, why) = placements.find_map(|it| Some((&it.node, it.workdir_refused?)))?;
     let dir = step.prefer_workdir.as_deref().unwrap_or_default();
     Some(format!(
-        "{} runs in an empty directory of its own on {}: {} {why} (`--workdir DIR` insists on a directory, `--workdir none` asks for an empty one)",
+        "{} runs in an empty directory of its own on {}: {} {why} (`--input FILE` sends files along, `--workdir DIR` insists on a directory, `--workdir none` asks for an empty one)",
         safe(&step.id),
         safe(node),
         safe(dir)

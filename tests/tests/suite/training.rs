@@ -41,6 +41,20 @@ print("slope", round(sum(model["slope"] for model in models) / ranks, 1))
 
 const HOSTS: &[&str] = &["1", "2", "3"];
 
+const PROGRAM: &[&str] = &["--", "python3", "train.py"];
+
+/// The program goes along, and each rank trains alone: they share no directory.
+const ALONE: &[&str] = &[
+    "--input",
+    "train.py",
+    "--",
+    "env",
+    "SLUICE_NODES=1",
+    "SLUICE_NODE_RANK=0",
+    "python3",
+    "train.py",
+];
+
 /// The directory that hosts share or do not, and the project in it.
 fn project(net: &Namespaces) -> (PathBuf, PathBuf) {
     let shared = net.path("shared");
@@ -50,10 +64,8 @@ fn project(net: &Namespaces) -> (PathBuf, PathBuf) {
     (shared, project)
 }
 
-fn train(net: &Namespaces, project: &Path, id: &str) -> CommandOutput {
-    let line = [
-        "run", "--id", id, "--nodes", "3", "--", "python3", "train.py",
-    ];
+fn train(net: &Namespaces, project: &Path, id: &str, rest: &[&str]) -> CommandOutput {
+    let line = [&["run", "--id", id, "--nodes", "3"], rest].concat();
     let mut command = net.command("c", "sluice", &line);
     command.env("SLUICE_CONTEXT", net.path("context.json"));
     command.current_dir(project);
@@ -78,7 +90,7 @@ fn a_script_is_trained_on_three_hosts_that_share_its_directory() {
         net.host(host);
         net.node_is(&format!("host-{host}"), "ready");
     }
-    let ran = train(&net, &project, "shared");
+    let ran = train(&net, &project, "shared", PROGRAM);
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(ran.stdout.contains("epoch 400 loss 0.0"), "{ran:?}");
     assert!(ran.stdout.ends_with("slope 3.0\n"), "{ran:?}");
@@ -96,13 +108,13 @@ fn a_script_that_no_host_has_fails_with_its_directory_and_the_way_out() {
         net.host_without(host, Some(&shared));
         net.node_is(&format!("host-{host}"), "ready");
     }
-    let ran = train(&net, &project, "apart");
+    let ran = train(&net, &project, "apart", PROGRAM);
     assert_eq!(ran.code, 2, "{ran:?}");
     let place = project.display();
     for words in [
         &format!("{place} does not exist there"),
         "apart runs in an empty directory of its own on host-",
-        "`--workdir DIR` insists on a directory",
+        "`--input FILE` sends files along, `--workdir DIR` insists on a directory",
         "can't open file",
         "train.py",
     ] {
@@ -111,6 +123,15 @@ fn a_script_that_no_host_has_fails_with_its_directory_and_the_way_out() {
     let text = net.sluice(&["describe", "step", "apart"]);
     let words = "the attempt's own: the preferred one does not exist there";
     assert_eq!(text.matches(words).count(), HOSTS.len(), "{text}");
+    // A script that is sent along is on each host.
+    let ran = train(&net, &project, "sent", ALONE);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(
+        ran.stdout.matches("slope 3.0").count(),
+        HOSTS.len(),
+        "{ran:?}"
+    );
+    assert_eq!(ran.stderr, "", "its own directory is the one that is meant");
     // A script on standard input needs no file on the hosts.
     let mut command = net.command("c", "sluice", &["run", "--", "python3"]);
     command.env("SLUICE_CONTEXT", net.path("context.json"));

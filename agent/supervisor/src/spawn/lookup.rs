@@ -30,7 +30,7 @@ pub(super) enum LookupError {
     Missing { name: String },
     #[error(
         "command `{name}` does not exist in the working directory `{dir}` on this host: choose the directory that has it \
-         (`workdir`), or give its full path"
+         (`workdir`), give its full path, or send it along (`--input FILE`)"
     )]
     NotInDirectory { name: String, dir: String },
     #[error("command `{name}` cannot be reached: {why}")]
