@@ -99,7 +99,8 @@ fn of_all(core: &Core, empty: ReplayView) -> ReplayView {
         policies: policies(core),
         nodes: nodes.map(|node| view::node(core, node, None)).collect(),
         steps: state
-            .steps_after(0)
+            .steps()
+            .values()
             .map(|step| view::step(core, step))
             .collect(),
         ..empty

@@ -17,7 +17,7 @@ use crate::core::Core;
 use crate::model::placement::Placement;
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
-use crate::state::State;
+use crate::state::{State, StepRow};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,9 +156,16 @@ fn are_of(before: &State, placement: &Placement, class: &GpuClass) -> bool {
     granted.all(|gpu| gpu.class() == *class)
 }
 
-/// Every index (queues, order of submission, resources used, ranks of hosts, order of forgetting) equals one that is
-/// built from all facts.
+/// Every index (queues, rows of steps, resources used, ranks of hosts, order of forgetting) equals one that is built from
+/// all facts.
 fn indexes_agree_with_facts(state: &State) -> CheckResult {
+    for (row, step) in state.steps_after(0) {
+        need(
+            "indexes_agree_with_facts",
+            *row == StepRow::of(step),
+            || format!("{row:?} is not the row of {}", step.id),
+        )?;
+    }
     let rebuilt = state.rebuilt_index();
     need(
         "indexes_agree_with_facts",

@@ -13,8 +13,7 @@ mod index;
 mod load;
 mod recovery;
 mod rollback;
-
-use core::ops::Bound;
+mod steps;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -47,6 +46,7 @@ pub use apply::{ApplyError, Mismatch};
 
 pub(crate) use index::{Index, request};
 pub(crate) use rollback::Rollback;
+pub use steps::{StepRow, Steps};
 
 /// The stored state: everything that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -91,7 +91,7 @@ pub(crate) struct StoredState {
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
-    steps: BTreeMap<StepId, Step>,
+    steps: Steps,
     /// Ids of deleted steps by the numbers of their records; at most [`MAX_DELETED_KEPT`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     deleted: BTreeMap<u64, StepId>,
@@ -201,8 +201,8 @@ impl State {
         self.stored.nodes.get(name)
     }
 
-    /// Every remembered step, by id.
-    pub fn steps(&self) -> &BTreeMap<StepId, Step> {
+    /// Every remembered step.
+    pub fn steps(&self) -> &Steps {
         &self.stored.steps
     }
 
@@ -223,18 +223,18 @@ impl State {
     ) -> Result<Option<StepId>, E> {
         // The variables of a part are those of its array.
         let mut by_array: BTreeMap<StepId, Environment> = BTreeMap::new();
-        let (own, parts): (Vec<_>, Vec<_>) = (self.stored.steps.iter_mut())
-            .filter(|(_, step)| !step.spec.env.is_empty())
-            .partition(|(_, step)| step.part_of.is_none());
-        for (id, step) in own.into_iter().chain(parts) {
+        let (own, parts): (Vec<_>, Vec<_>) = (self.stored.steps.values_mut())
+            .filter(|step| !step.spec.env.is_empty())
+            .partition(|step| step.part_of.is_none());
+        for step in own.into_iter().chain(parts) {
             let before = step.spec.weight();
             let array = step.part_of.as_ref().map(|part| &part.array);
             let values = match array.and_then(|array| by_array.get(array)) {
                 Some(values) => Some(values.clone()),
-                None => environment_of(id)?,
+                None => environment_of(&step.id)?,
             };
             if let Some(values) = values.as_ref().filter(|_| step.array.is_some()) {
-                by_array.insert(id.clone(), values.clone());
+                by_array.insert(step.id.clone(), values.clone());
             }
             match values {
                 Some(values) if values.keys().eq(step.spec.env.keys()) => {
@@ -243,23 +243,20 @@ impl State {
                 }
                 // An array may be forgotten before a part that still holds resources, which starts no more.
                 None if array.is_some() && step.state.is_terminal() => {}
-                Some(_) | None => return Ok(Some(id.clone())),
+                Some(_) | None => return Ok(Some(step.id.clone())),
             }
         }
         Ok(None)
     }
 
-    /// The remembered steps whose [`Step::order`] is after `order`, in order of submission.
-    pub fn steps_after(&self, order: u64) -> impl Iterator<Item = &Step> {
-        let after = (Bound::Excluded(order), Bound::Unbounded);
-        let later = self.index.in_order().range(after);
-        later.filter_map(|(_, id)| self.stored.steps.get(id))
+    /// The remembered steps whose [`Step::order`] is after `order`, in order of submission, with their rows.
+    pub fn steps_after(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
+        self.stored.steps.after(order)
     }
 
-    /// The remembered steps whose [`Step::order`] is before `order`, the last submitted first.
-    pub fn steps_before(&self, order: u64) -> impl Iterator<Item = &Step> {
-        let earlier = self.index.in_order().range(..order).rev();
-        earlier.filter_map(|(_, id)| self.stored.steps.get(id))
+    /// The remembered steps whose [`Step::order`] is before `order`, the last submitted first, with their rows.
+    pub fn steps_before(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
+        self.stored.steps.before(order)
     }
 
     /// The nodes of a pool, by name.

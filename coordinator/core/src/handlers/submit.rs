@@ -5,7 +5,6 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::array::parts_in;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
@@ -121,7 +120,8 @@ fn check_parts(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<bool, Refu
         return part.map_or(Ok(false), |(_, part)| Err(in_use(&part.id, "array")));
     };
     let mut has_parts = false;
-    for (part, index, known) in parts_in(ctx.state().steps(), id) {
+    for (index, known) in ctx.state().steps().with_ids_of(id) {
+        let part = &known.id;
         let has_index = array.indexes.contains(index);
         if has_index != known.part_of.is_some() {
             return Err(in_use(part, "array"));

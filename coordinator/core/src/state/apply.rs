@@ -37,7 +37,7 @@ use crate::record::{
     Allocated, Ended, LogEntry, Record, Started, StepEnded, StepQueued, StepRejected, Stopping,
 };
 
-use super::{MAX_DELETED_KEPT, State};
+use super::{MAX_DELETED_KEPT, State, Steps};
 
 /// A record that does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -196,7 +196,7 @@ impl State {
         if step.is_schedulable() {
             self.index.enqueue(&step);
         }
-        self.stored.steps.insert(id.clone(), step);
+        self.stored.steps.insert(step);
         Ok(())
     }
 
@@ -211,7 +211,7 @@ impl State {
         step.finished = Some(Finished { seq, at });
         self.index.note_submitted(&step);
         self.index.note_finished(&step);
-        self.stored.steps.insert(id.clone(), step);
+        self.stored.steps.insert(step);
         self.end_waiting_parts(at, id, (StepState::Rejected, why))
     }
 
@@ -473,7 +473,6 @@ fn need(holds: bool, what: impl FnOnce() -> Mismatch) -> ApplyResult {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-type Steps = alloc::collections::BTreeMap<StepId, Step>;
 type Pools = alloc::collections::BTreeMap<PoolName, Pool>;
 
 fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, Mismatch> {

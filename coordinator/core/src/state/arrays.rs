@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::array::{IndexSet, PartCounts, part_id, parts_in, split_part_id};
+use sluice_common::array::{IndexSet, PartCounts, part_id, split_part_id};
 use sluice_common::dependency::Dependency;
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
@@ -132,9 +132,8 @@ impl State {
     /// The remembered steps that are parts of the array with this id, which may be unknown: a part can be adopted
     /// before its array is submitted again.
     pub(crate) fn parts_of(&self, array: &StepId) -> impl Iterator<Item = (u32, &Step)> {
-        let steps = parts_in(self.steps(), array);
-        let parts = steps.filter(|(_, _, step)| step.part_of.is_some());
-        parts.map(|(_, index, step)| (index, step))
+        let steps = self.stored.steps.with_ids_of(array);
+        steps.filter(|(_, step)| step.part_of.is_some())
     }
 
     /// The array and the index of a part that has not entered the queue.
@@ -187,8 +186,9 @@ impl State {
             .next_array_action(id, queued.filter(is_open).count())
     }
 
-    /// Updates the indexes of arrays after a record about a step.
+    /// Updates the rows and the indexes of arrays after a record about a step.
     pub(super) fn follow_array(&mut self, id: &StepId) {
+        self.stored.steps.renew_row(id);
         let Some(step) = self.stored.steps.get(id) else {
             self.index.arrays.due.remove(id);
             return;
@@ -203,6 +203,7 @@ impl State {
             None if step.array.is_some() => id.clone(),
             None => return,
         };
+        self.stored.steps.renew_row(&array);
         self.judge_array(&array);
         let paired: Vec<StepId> = self.index.dependents.waiting_for(&array).cloned().collect();
         paired.iter().for_each(|paired| self.judge_array(paired));
@@ -237,10 +238,10 @@ pub(super) fn array_index_of(stored: &StoredState) -> ArrayIndex {
             index.set_queued(&part.array, part.index, step.is_schedulable());
         }
     }
-    for (id, step) in &stored.steps {
-        let queued = index.queued(id).count();
-        if step.array.is_some() && stored.next_array_action(id, queued).is_some() {
-            index.due.insert(id.clone());
+    for step in stored.steps.values().filter(|step| step.array.is_some()) {
+        let queued = index.queued(&step.id).count();
+        if stored.next_array_action(&step.id, queued).is_some() {
+            index.due.insert(step.id.clone());
         }
     }
     index

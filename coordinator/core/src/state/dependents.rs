@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use sluice_common::array::{IndexSet, parts_in, split_part_id};
 use sluice_common::id::StepId;
 
+use super::Steps;
 use crate::model::step::Step;
 
 /// Waiting steps, by the step for which they wait.
@@ -64,9 +65,9 @@ impl Dependents {
     }
 
     /// Notes the ends of all steps for which others wait.
-    pub(super) fn note_ends(&mut self, steps: &BTreeMap<StepId, Step>) {
+    pub(super) fn note_ends(&mut self, steps: &Steps) {
         let has_ended = |id: &&StepId| {
-            if let Some(step) = steps.get(*id) {
+            if let Some(step) = steps.get(id) {
                 return step.state.is_terminal();
             }
             let part = split_part_id(id);

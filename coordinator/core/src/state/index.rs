@@ -38,7 +38,6 @@ pub(crate) struct Index {
     held: BTreeMap<NodeName, HostHoldings>,
     /// The nodes at each address. One machine can be several nodes, as in a trial.
     addresses: BTreeMap<String, BTreeSet<NodeName>>,
-    in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     pub(super) deleted: BTreeSet<StepId>,
     by_state: BTreeMap<StepState, u64>,
@@ -304,20 +303,14 @@ impl Index {
         }
     }
 
-    /// Adds a step to the order of submission, in which it stays until it is forgotten.
+    /// Adds a step to the load of its subject, in which it stays until it is forgotten.
     pub(super) fn note_submitted(&mut self, step: &Step) {
-        self.in_order.insert(step.order(), step.id.clone());
         self.loads.add(&step.spec.subject, step.spec.weight());
     }
 
-    /// Removes a step from the order of submission. The step must not be in the order of forgetting.
+    /// Removes a step from the load of its subject. The step must not be in the order of forgetting.
     pub(super) fn drop_submitted(&mut self, step: &Step) {
-        self.in_order.remove(&step.order());
         self.loads.remove(&step.spec.subject, step.spec.weight());
-    }
-
-    pub(super) fn in_order(&self) -> &BTreeMap<u64, StepId> {
-        &self.in_order
     }
 
     /// Adds a step that is over and holds nothing to the order of forgetting.

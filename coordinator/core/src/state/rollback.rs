@@ -182,11 +182,9 @@ impl State {
         for (name, before) in pools {
             self.put_back_pool(&name, before);
         }
-        for (id, step) in steps {
-            if let Some(step) = step {
-                self.index.add_step(&step);
-                self.stored.steps.insert(id, step);
-            }
+        for step in steps.into_values().flatten() {
+            self.index.add_step(&step);
+            self.stored.steps.insert(step);
         }
         for node in nodes.iter().filter_map(|node| self.stored.nodes.get(node)) {
             self.index.place_node(node);

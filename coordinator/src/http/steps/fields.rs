@@ -1,8 +1,10 @@
 //! The short view of steps: only the fields that the caller names.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde_json::{Map, Value};
+use serde::Serializer;
+use serde_json::value::{RawValue, to_raw_value};
 use sluice_common::api::StepView;
 use sluice_common::nearest::nearest;
 
@@ -43,20 +45,18 @@ impl StepFields {
         Ok(Self(Some(names)))
     }
 
-    /// Returns a step with these fields alone.
-    pub(super) fn of(&self, step: &StepView) -> serde_json::Result<Value> {
-        let value = serde_json::to_value(step)?;
-        match (&self.0, value) {
-            (Some(names), Value::Object(mut all)) => {
-                let shown = names.iter().filter_map(|name| all.remove_entry(name));
-                Ok(Value::Object(shown.collect::<Map<_, _>>()))
-            }
-            (_, value) => Ok(value),
-        }
-    }
-
-    /// Whether all fields are shown.
-    pub(super) fn is_all(&self) -> bool {
-        self.0.is_none()
+    /// Returns a step with these fields alone, in the order in which they were named.
+    pub(super) fn of(&self, step: &StepView) -> serde_json::Result<Box<RawValue>> {
+        let whole = to_raw_value(step)?;
+        let Some(names) = &self.0 else {
+            return Ok(whole);
+        };
+        let all: BTreeMap<&str, &RawValue> = serde_json::from_str(whole.get())?;
+        let shown = names
+            .iter()
+            .filter_map(|name| all.get_key_value(name.as_str()));
+        let mut text = Vec::new();
+        serde_json::Serializer::new(&mut text).collect_map(shown)?;
+        serde_json::from_slice(&text)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coordinator_core::{Core, Step};
+use coordinator_core::{Core, Step, StepRow};
 use jiff::Timestamp;
 use sluice_common::api::StepFilter;
 use sluice_common::array::part_id;
@@ -17,6 +17,12 @@ use super::super::error::ApiError;
 use super::super::params;
 use crate::clock::wall;
 use crate::view;
+
+/// Steps that one scan reads whole.
+pub(super) const READ_LIMIT: usize = 1000;
+
+/// Steps that one scan passes over by their rows.
+const ROW_LIMIT: usize = 10_000;
 
 /// Most ids in one filter.
 const MAX_IDS: usize = 1000;
@@ -63,16 +69,17 @@ impl StepSelector {
         &self,
         core: &'a Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = Cow<'a, Step>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Candidate<'a>> + 'a> {
         let Some(ids) = &self.ids else {
             return match &self.array {
-                Some(array) => Box::new(parts_of(core, array, place)),
-                None => Box::new(core.state().steps_after(place).map(Cow::Borrowed)),
+                Some(array) => Box::new(parts_of(core, array, place).map(Candidate::of)),
+                None => Box::new(core.state().steps_after(place).map(Candidate::from)),
             };
         };
         let named = ids.iter().filter_map(|id| core.state().find(id));
-        let mut named: Vec<_> = named.filter(|step| step.order() > place).collect();
-        named.sort_by_key(|step| step.order());
+        let named = named.map(Candidate::of).filter(|it| it.row().order > place);
+        let mut named: Vec<_> = named.collect();
+        named.sort_by_key(|it| it.row().order);
         Box::new(named.into_iter())
     }
 
@@ -81,41 +88,49 @@ impl StepSelector {
         &self,
         core: &'a Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = Cow<'a, Step>> + 'a> {
+    ) -> Box<dyn Iterator<Item = Candidate<'a>> + 'a> {
         if self.ids.is_none() && self.array.is_none() {
-            return Box::new(core.state().steps_before(place).map(Cow::Borrowed));
+            return Box::new(core.state().steps_before(place).map(Candidate::from));
         }
         let named: Vec<_> = self.candidates(core, 0).collect();
         let before = named
             .into_iter()
             .rev()
-            .filter(move |step| step.order() < place);
+            .filter(move |it| it.row().order < place);
         Box::new(before)
     }
 
     /// Whether a candidate matches all filters.
-    pub(super) fn takes(&self, core: &Core, step: &Step) -> bool {
-        self.takes_ever(core, step) && self.is_recent(step)
+    pub(super) fn takes(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
+        self.is_recent(candidate.row()) && self.takes_ever(core, candidate)
     }
 
     /// Whether it matches all filters except `since`.
-    pub(super) fn takes_ever(&self, core: &Core, step: &Step) -> bool {
-        let spec = &step.spec;
-        self.takes_part(core, step)
-            && (self.states.as_ref()).is_none_or(|states| states.contains(&step.state))
-            && (self.until).is_none_or(|until| step.submitted_at <= until)
-            && (self.subject.as_ref()).is_none_or(|subject| spec.subject == *subject)
+    pub(super) fn takes_ever(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
+        let (row, step) = (candidate.row(), candidate.step());
+        self.takes_row(row)
             && (self.submitted_by.as_ref())
-                .is_none_or(|user| spec.submitted_by.as_ref() == Some(user))
-            && self.work.is_none_or(|work| spec.work == Some(work))
-            && (self.names.as_ref()).is_none_or(|names| names.select(step.id.as_str(), &spec.name))
+                .is_none_or(|user| step.spec.submitted_by.as_ref() == Some(user))
+            && self.work.is_none_or(|work| step.spec.work == Some(work))
             && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(step, key)))
             && (self.pool.as_ref()).is_none_or(|pool| view::pool_of(core, step) == Some(pool))
             && (self.node.as_ref()).is_none_or(|node| was_last_on(step, node))
+            && self.takes_part(core, row, step)
+    }
+
+    /// Whether its row matches the filters on rows except `since`.
+    fn takes_row(&self, row: &StepRow) -> bool {
+        (self.states.as_ref()).is_none_or(|states| states.contains(&row.state))
+            && (self.until).is_none_or(|until| row.submitted_at <= until)
+            && (self.subject.as_ref()).is_none_or(|subject| row.subject == *subject)
+            && (self.names.as_ref()).is_none_or(|names| names.select(row.id.as_str(), &row.name))
     }
 
     /// Whether parts of arrays are meant, if the step is one. A part whose array is unknown is listed like other steps.
-    fn takes_part(&self, core: &Core, step: &Step) -> bool {
+    fn takes_part(&self, core: &Core, row: &StepRow, step: &Step) -> bool {
+        if !row.is_part {
+            return self.array.is_none();
+        }
         let Some(part) = &step.part_of else {
             return self.array.is_none();
         };
@@ -132,16 +147,60 @@ impl StepSelector {
             || self.names.as_ref().is_some_and(by_name)
     }
 
+    /// Number of steps that one scan may go through: fewer if each is read whole.
+    pub(super) fn scan_limit(&self) -> usize {
+        let reads_steps = self.ids.is_some()
+            || self.array.is_some()
+            || self.submitted_by.is_some()
+            || self.work.is_some()
+            || self.labels.is_some()
+            || self.pool.is_some()
+            || self.node.is_some();
+        if reads_steps { READ_LIMIT } else { ROW_LIMIT }
+    }
+
     pub(super) fn has_since(&self) -> bool {
         self.since.is_some()
     }
 
     /// Whether it matches the filter `since`.
-    pub(super) fn is_recent(&self, step: &Step) -> bool {
-        let ended = step.finished.as_ref().map(|end| end.at);
+    pub(super) fn is_recent(&self, row: &StepRow) -> bool {
         self.since
-            .zip(ended)
+            .zip(row.ended_at)
             .is_none_or(|(since, ended)| ended >= since)
+    }
+}
+
+/// A step that may match. Most are passed over by their rows alone.
+pub(super) enum Candidate<'a> {
+    Listed(&'a StepRow, &'a Step),
+    /// Found by its id. It may be a part of an array that is no step of its own.
+    Found(Box<(StepRow, Cow<'a, Step>)>),
+}
+
+impl<'a> Candidate<'a> {
+    fn of(step: Cow<'a, Step>) -> Self {
+        Self::Found(Box::new((StepRow::of(&step), step)))
+    }
+
+    pub(super) fn row(&self) -> &StepRow {
+        match self {
+            Self::Listed(row, _) => row,
+            Self::Found(found) => &found.0,
+        }
+    }
+
+    pub(super) fn step(&self) -> &Step {
+        match self {
+            Self::Listed(_, step) => step,
+            Self::Found(found) => &found.1,
+        }
+    }
+}
+
+impl<'a> From<(&'a StepRow, &'a Step)> for Candidate<'a> {
+    fn from((row, step): (&'a StepRow, &'a Step)) -> Self {
+        Self::Listed(row, step)
     }
 }
 

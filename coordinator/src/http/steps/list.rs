@@ -3,7 +3,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use coordinator_core::{Core, Step};
+use coordinator_core::{Core, Step, StepRow};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::api::{Page, StepFilter, StepOrderKey, StepView};
@@ -14,12 +14,9 @@ use super::super::error::ApiError;
 use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use super::fields::StepFields;
-use super::filter::StepSelector;
+use super::filter::{READ_LIMIT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
 use crate::view;
-
-/// Steps that one scan reads. A list with few matches takes several scans.
-pub(super) const SCAN: usize = 1000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,15 +135,15 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
-                for step in matcher.candidates(core, from) {
-                    let step = &*step;
-                    if matcher.takes_ever(core, step) && who.lists(core, step) {
-                        match matcher.is_recent(step) {
-                            true => first.offer(core, step),
+                let limit = scan_limit(&matcher, &who);
+                for candidate in matcher.candidates(core, from) {
+                    if matcher.takes_ever(core, &candidate) && who.lists(core, candidate.step()) {
+                        match matcher.is_recent(candidate.row()) {
+                            true => first.offer(core, &candidate),
                             false => seen.left_out += 1,
                         }
                     }
-                    if seen.is_enough(step) {
+                    if seen.is_enough(candidate.row(), limit) {
                         break;
                     }
                 }
@@ -186,13 +183,10 @@ impl StepList {
         step: StepView,
     ) -> Result<(), ApiError> {
         let step = self.caller.seen(step);
-        if self.fields.is_all() {
-            return filling.offer(cursor, &step);
-        }
-        let short = self.fields.of(&step).map_err(|error| ApiError::Internal {
+        let shown = self.fields.of(&step).map_err(|error| ApiError::Internal {
             message: format!("a step cannot be written: {error}"),
         })?;
-        filling.offer(cursor, &short)
+        filling.offer(cursor, &shown)
     }
 }
 
@@ -218,10 +212,18 @@ struct ScanCount {
 
 impl ScanCount {
     /// Counts a step; whether the scan should end there.
-    fn is_enough(&mut self, step: &Step) -> bool {
+    fn is_enough(&mut self, row: &StepRow, limit: usize) -> bool {
         self.seen += 1;
-        self.next = (self.seen == SCAN).then(|| step.order());
+        self.next = (self.seen == limit).then_some(row.order);
         self.next.is_some()
+    }
+}
+
+/// Number of steps that one scan may go through.
+pub(super) fn scan_limit(matcher: &StepSelector, who: &Caller) -> usize {
+    match who.is_unbounded() {
+        true => matcher.scan_limit(),
+        false => READ_LIMIT,
     }
 }
 
@@ -235,7 +237,8 @@ struct FoundSteps {
     left_out: u64,
 }
 
-/// Returns at most `want` of the next [`SCAN`] steps from a place on, and at most a page's bytes.
+/// Returns at most `want` of the next steps from a place on, and at most a page's bytes. A list with few matches takes
+/// several scans.
 fn scan(
     core: &Core,
     matcher: &StepSelector,
@@ -244,24 +247,25 @@ fn scan(
     want: usize,
 ) -> FoundSteps {
     let mut count = ScanCount::default();
+    let limit = scan_limit(matcher, who);
     let mut steps = Vec::new();
     let mut bytes = 0;
     let candidates = match descending {
         true => matcher.candidates_before(core, after),
         false => matcher.candidates(core, after),
     };
-    for step in candidates {
-        let step = &*step;
-        if matcher.takes_ever(core, step) && who.lists(core, step) {
-            if matcher.is_recent(step) {
+    for candidate in candidates {
+        let (row, step) = (candidate.row(), candidate.step());
+        if matcher.takes_ever(core, &candidate) && who.lists(core, step) {
+            if matcher.is_recent(row) {
                 bytes += text_bytes(step);
-                steps.push((step.order(), view::step(core, step)));
+                steps.push((row.order, view::step(core, step)));
             } else {
                 count.left_out += 1;
             }
         }
-        if count.is_enough(step) || steps.len() == want || bytes > MAX_PAGE_BYTES {
-            count.next = Some(step.order());
+        if count.is_enough(row, limit) || steps.len() == want || bytes > MAX_PAGE_BYTES {
+            count.next = Some(row.order);
             break;
         }
     }

@@ -26,9 +26,8 @@ use super::super::access::Caller;
 use super::super::body;
 use super::super::error::ApiError;
 use super::super::params::{self, Params};
-use super::filter::StepSelector;
+use super::filter::{READ_LIMIT, StepSelector};
 use super::grace;
-use super::list::SCAN;
 use crate::engine::EngineStopped;
 use crate::view;
 
@@ -239,7 +238,7 @@ async fn act(
     }
 }
 
-/// Returns at most [`CHUNK`] of the next [`SCAN`] steps that the action would change and the caller may change, and
+/// Returns at most [`CHUNK`] of the next [`READ_LIMIT`] steps that the action would change and the caller may change, and
 /// where the next scan begins; `None` at the end.
 fn scan(
     core: &Core,
@@ -250,20 +249,20 @@ fn scan(
 ) -> (Vec<FoundStep>, Option<u64>) {
     let mut found = Vec::new();
     let candidates = matcher.candidates(core, range.after);
-    let candidates = candidates.take_while(|step| step.order() <= range.last);
-    for (seen, step) in (1..).zip(candidates) {
-        let step = &*step;
+    let candidates = candidates.take_while(|candidate| candidate.row().order <= range.last);
+    for (seen, candidate) in (1..).zip(candidates) {
+        let step = candidate.step();
         let may_change = || {
             let pool = view::pool_of(core, step).map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
             caller.lists(core, step)
                 && caller.may_step(action.verb(), Resource::Steps, subject, pool)
         };
-        if action.changes(step) && matcher.takes(core, step) && may_change() {
+        if matcher.takes(core, &candidate) && action.changes(step) && may_change() {
             found.push(FoundStep::of(step));
         }
-        if found.len() == CHUNK || seen == SCAN {
-            return (found, Some(step.order()));
+        if found.len() == CHUNK || seen == READ_LIMIT {
+            return (found, Some(candidate.row().order));
         }
     }
     (found, None)

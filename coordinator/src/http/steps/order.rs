@@ -4,7 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
-use coordinator_core::{Core, Step};
+use coordinator_core::Core;
 use serde::{Deserialize, Serialize};
 use sluice_common::api::StepOrderKey;
 use sluice_common::hex;
@@ -12,9 +12,11 @@ use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
+use smol_str::SmolStr;
 
 use super::super::error::ApiError;
 use super::super::params;
+use super::filter::Candidate;
 use crate::view;
 
 /// The order of a list.
@@ -48,28 +50,28 @@ impl StepOrder {
     }
 
     /// Returns the position of a step in this order.
-    fn position(self, core: &Core, step: &Step) -> StepPosition {
+    fn position(self, core: &Core, candidate: &Candidate<'_>) -> StepPosition {
+        let row = candidate.row();
         let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
-        let began = step.latest().and_then(|attempt| attempt.began_at);
         let value = match self.key {
-            StepOrderKey::Submitted => Some(number(step.order())),
-            StepOrderKey::Started => time(began),
-            StepOrderKey::Ended => time(step.finished.map(|end| end.at)),
-            StepOrderKey::Name => Some(text(&step.spec.name)),
+            StepOrderKey::Submitted => Some(number(row.order)),
+            StepOrderKey::Started => time(row.began_at),
+            StepOrderKey::Ended => time(row.ended_at),
+            StepOrderKey::Name => Some(OrderValue::Text(row.name.clone())),
             StepOrderKey::State => {
-                let order = StepState::ALL.iter().position(|state| *state == step.state);
+                let order = StepState::ALL.iter().position(|state| *state == row.state);
                 order.map(|order| number(order as u64))
             }
-            StepOrderKey::Subject => Some(text(step.spec.subject.as_str())),
+            StepOrderKey::Subject => Some(text(row.subject.as_str())),
             StepOrderKey::Pool => {
-                view::pool_of(core, step).map(|pool| text(PoolName::as_str(pool)))
+                view::pool_of(core, candidate.step()).map(|pool| text(PoolName::as_str(pool)))
             }
-            StepOrderKey::Priority => Some(OrderValue::Number(step.spec.priority)),
+            StepOrderKey::Priority => Some(OrderValue::Number(row.priority)),
         };
         StepPosition {
             descending: self.descending,
             value,
-            place: step.order(),
+            place: row.order,
         }
     }
 }
@@ -79,13 +81,13 @@ fn number(value: u64) -> OrderValue {
 }
 
 fn text(value: &str) -> OrderValue {
-    OrderValue::Text(value.to_owned())
+    OrderValue::Text(value.into())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum OrderValue {
     Number(i64),
-    Text(String),
+    Text(SmolStr),
 }
 
 /// Position of a step in a sorted list. Steps without a value come last; of equal ones the earlier submitted comes
@@ -149,8 +151,8 @@ impl PageSteps {
         }
     }
 
-    pub(super) fn offer(&mut self, core: &Core, step: &Step) {
-        let position = self.order.position(core, step);
+    pub(super) fn offer(&mut self, core: &Core, candidate: &Candidate<'_>) {
+        let position = self.order.position(core, candidate);
         if self.after.as_ref().is_some_and(|after| position <= *after) {
             return;
         }
@@ -158,7 +160,7 @@ impl PageSteps {
         if is_full && self.kept.last().is_some_and(|(last, _)| position > *last) {
             return;
         }
-        self.kept.insert((position, step.id.clone()));
+        self.kept.insert((position, candidate.row().id.clone()));
         if self.kept.len() > self.room {
             self.kept.pop_last();
         }

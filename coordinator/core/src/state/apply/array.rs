@@ -26,7 +26,7 @@ impl State {
         if part.is_schedulable() {
             self.index.enqueue(&part);
         }
-        self.stored.steps.insert(it.step.clone(), part);
+        self.stored.steps.insert(part);
         Ok(())
     }
 
@@ -71,17 +71,19 @@ impl State {
 
     /// Moves a step to another place in every queue.
     fn put_at_place(&mut self, id: &StepId, place: u64) -> Result<&Step, Mismatch> {
-        let step = step_mut(&mut self.stored.steps, id)?;
+        let unknown = || RecordRef::Step(id.clone()).into();
+        let mut step = self.stored.steps.remove(id).ok_or_else(unknown)?;
         self.stored.nominations.remove(id);
-        self.index.remove_step(step);
+        self.index.remove_step(&step);
         step.place = place;
-        self.index.add_step(step);
-        for node in nodes_of(core::iter::once(&*step)) {
+        self.index.add_step(&step);
+        for node in nodes_of(core::iter::once(&step)) {
             if let Some(node) = self.stored.nodes.get(&node) {
                 self.index.place_node(node);
             }
         }
-        Ok(step)
+        self.stored.steps.insert(step);
+        self.stored.steps.get(id).ok_or_else(unknown)
     }
 
     pub(super) fn on_parts_ended(&mut self, at: Time, it: &PartsEnded) -> ApplyResult {

@@ -46,7 +46,7 @@ impl State {
         if let Some((array, index)) = self.waiting_part(&id.step) {
             let part = self.enter_part(&id.step, &array, index)?;
             self.index.enqueue(&part);
-            self.stored.steps.insert(id.step.clone(), part);
+            self.stored.steps.insert(part);
         }
         let mut step = self.take_out(at, id, warrant)?;
         let attempt = adopted(at, id, node, warrant, frozen);
@@ -70,7 +70,7 @@ impl State {
         if let Some(part) = step.part_of.clone() {
             self.begin_array(&part);
         }
-        self.stored.steps.insert(id.step.clone(), step);
+        self.stored.steps.insert(step);
         for placement in &warrant.placements {
             // A drained node that was empty is not empty any more.
             let node = self.stored.nodes.get_mut(&placement.node);
