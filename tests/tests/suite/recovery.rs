@@ -384,6 +384,59 @@ fn a_host_whose_warrant_nobody_knows_is_not_believed() {
     assert!(site.log().contains("has not signed"), "{}", site.log());
 }
 
+/// The array that is lost with the store and submitted again.
+fn submit_array(site: &RecoveryCluster) {
+    let script = format!(
+        "echo $SLUICE_STEP_ID >> {}; while [ ! -e {} ]; do sleep 0.05; done; echo done",
+        site.path("begun").display(),
+        site.path("go").display()
+    );
+    let array = ["submit", "--id", "many", "--array", "0-5%2"];
+    let rest = ["--cpus", "0.1", "--memory", "1MB", "--workdir", "/"];
+    site.sluice(&[&array[..], &rest, &["--", "sh", "-c", &script]].concat());
+}
+
+#[test]
+fn parts_that_run_on_after_their_array_was_lost_are_its_parts_again_when_it_is_submitted_again() {
+    let mut site = RecoveryCluster::new();
+    let backup = site.path("backup");
+    let backup = backup.to_str().unwrap();
+    site.admin(&["backup", backup]);
+    submit_array(&site);
+    for part in ["many.0", "many.1"] {
+        site.step_is(part, "running");
+    }
+    let before = [site.runs("many.0"), site.runs("many.1")];
+    site.kill_coordinator();
+    site.admin(&["restore", backup, "--force"]);
+    site.start();
+
+    // Adopted without their array, and listed like other steps.
+    for part in ["many.0", "many.1"] {
+        assert_eq!(site.step_is(part, "running")["attempt"], 1);
+    }
+    let refused = site.try_sluice(&["get", "step", "many"]);
+    assert!(!refused.status.success(), "the array is lost");
+    submit_array(&site);
+    let array = site.step_is("many", "running");
+    let parts = &array["array"]["parts"];
+    assert_eq!(
+        (&parts["total"], &parts["running"]),
+        (&Value::from(6), &Value::from(2)),
+        "{array}"
+    );
+    assert_eq!([site.runs("many.0"), site.runs("many.1")], before);
+
+    site.let_go("go");
+    let array = site.step_is("many", "succeeded");
+    assert_eq!(array["array"]["parts"]["succeeded"], 6, "{array}");
+    for index in 0..6 {
+        let part = format!("many.{index}");
+        assert_eq!(site.begun(&part), 1, "{part}");
+        assert!(site.sluice(&["logs", &part]).contains("done"));
+    }
+}
+
 fn lose(data: &Path) {
     for name in ["store.redb", "tip"] {
         fs::remove_file(data.join(name)).unwrap();
