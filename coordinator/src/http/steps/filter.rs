@@ -1,6 +1,7 @@
 //! Selects steps, for lists and for calls on many steps.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 
 use coordinator_core::{Core, Step, StepRow};
 use jiff::Timestamp;
@@ -64,40 +65,50 @@ impl StepSelector {
         })
     }
 
-    /// Lists the steps that may match and whose order is after `place`, in the order of submission.
-    pub(super) fn candidates<'a>(
+    /// Visits the steps that may match and whose order is after `place`, in the order of submission, until told to break.
+    pub(super) fn visit_after(
         &self,
-        core: &'a Core,
+        core: &Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = Candidate<'a>> + 'a> {
-        let Some(ids) = &self.ids else {
-            return match &self.array {
-                Some(array) => Box::new(parts_of(core, array, place).map(Candidate::of)),
-                None => Box::new(core.state().steps_after(place).map(Candidate::from)),
-            };
+        mut visit: impl FnMut(&Candidate<'_>) -> ControlFlow<()>,
+    ) {
+        let _where_it_broke = match (&self.ids, &self.array) {
+            (Some(ids), _) => {
+                let mut named = named(core, ids).into_iter();
+                named.try_for_each(|it| match it.row().order > place {
+                    true => visit(&it),
+                    false => ControlFlow::Continue(()),
+                })
+            }
+            (None, Some(array)) => {
+                parts_of(core, array, place).try_for_each(|part| visit(&Candidate::of(part)))
+            }
+            (None, None) => {
+                let mut all = core.state().steps_after(place);
+                all.try_for_each(|(row, step)| visit(&Candidate::Listed(row, step)))
+            }
         };
-        let named = ids.iter().filter_map(|id| core.state().find(id));
-        let named = named.map(Candidate::of).filter(|it| it.row().order > place);
-        let mut named: Vec<_> = named.collect();
-        named.sort_by_key(|it| it.row().order);
-        Box::new(named.into_iter())
     }
 
-    /// Lists the steps that may match and whose order is before `place`, the last submitted first.
-    pub(super) fn candidates_before<'a>(
+    /// Visits the steps that may match and whose order is before `place`, the last submitted first, until told to break.
+    pub(super) fn visit_before(
         &self,
-        core: &'a Core,
+        core: &Core,
         place: u64,
-    ) -> Box<dyn Iterator<Item = Candidate<'a>> + 'a> {
-        if self.ids.is_none() && self.array.is_none() {
-            return Box::new(core.state().steps_before(place).map(Candidate::from));
-        }
-        let named: Vec<_> = self.candidates(core, 0).collect();
-        let before = named
-            .into_iter()
-            .rev()
-            .filter(move |it| it.row().order < place);
-        Box::new(before)
+        mut visit: impl FnMut(&Candidate<'_>) -> ControlFlow<()>,
+    ) {
+        let found = match (&self.ids, &self.array) {
+            (Some(ids), _) => named(core, ids),
+            (None, Some(array)) => parts_of(core, array, 0).map(Candidate::of).collect(),
+            (None, None) => {
+                let mut all = core.state().steps_before(place);
+                let _where_it_broke =
+                    all.try_for_each(|(row, step)| visit(&Candidate::Listed(row, step)));
+                return;
+            }
+        };
+        let mut before = found.iter().rev().filter(|it| it.row().order < place);
+        let _where_it_broke = before.try_for_each(visit);
     }
 
     /// Whether a candidate matches all filters.
@@ -198,10 +209,12 @@ impl<'a> Candidate<'a> {
     }
 }
 
-impl<'a> From<(&'a StepRow, &'a Step)> for Candidate<'a> {
-    fn from((row, step): (&'a StepRow, &'a Step)) -> Self {
-        Self::Listed(row, step)
-    }
+/// The steps with these ids, in the order of submission.
+fn named<'a>(core: &'a Core, ids: &[StepId]) -> Vec<Candidate<'a>> {
+    let found = ids.iter().filter_map(|id| core.state().find(id));
+    let mut named: Vec<_> = found.map(Candidate::of).collect();
+    named.sort_by_key(|it| it.row().order);
+    named
 }
 
 /// All parts of an array whose order is after `after`, also those that are no steps of their own.

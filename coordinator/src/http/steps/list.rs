@@ -1,6 +1,8 @@
 //! Lists of steps: filtered, sorted, in pages, collected by short scans of the core, so that a long list does not block
 //! the engine.
 
+use std::ops::ControlFlow;
+
 use axum::Json;
 use axum::extract::State;
 use coordinator_core::{Core, Step, StepRow};
@@ -14,7 +16,7 @@ use super::super::error::ApiError;
 use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use super::fields::StepFields;
-use super::filter::{READ_LIMIT, StepSelector};
+use super::filter::{Candidate, READ_LIMIT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
 use crate::view;
 
@@ -136,17 +138,18 @@ impl StepList {
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
                 let limit = scan_limit(&matcher, &who);
-                for candidate in matcher.candidates(core, from) {
-                    if matcher.takes_ever(core, &candidate) && who.lists(core, candidate.step()) {
+                matcher.visit_after(core, from, |candidate| {
+                    if matcher.takes_ever(core, candidate) && who.lists(core, candidate.step()) {
                         match matcher.is_recent(candidate.row()) {
-                            true => first.offer(core, &candidate),
+                            true => first.offer(core, candidate),
                             false => seen.left_out += 1,
                         }
                     }
-                    if seen.is_enough(candidate.row(), limit) {
-                        break;
+                    match seen.is_enough(candidate.row(), limit) {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
                     }
-                }
+                });
                 (first, seen)
             };
             let seen;
@@ -250,13 +253,9 @@ fn scan(
     let limit = scan_limit(matcher, who);
     let mut steps = Vec::new();
     let mut bytes = 0;
-    let candidates = match descending {
-        true => matcher.candidates_before(core, after),
-        false => matcher.candidates(core, after),
-    };
-    for candidate in candidates {
+    let visit = |candidate: &Candidate<'_>| {
         let (row, step) = (candidate.row(), candidate.step());
-        if matcher.takes_ever(core, &candidate) && who.lists(core, step) {
+        if matcher.takes_ever(core, candidate) && who.lists(core, step) {
             if matcher.is_recent(row) {
                 bytes += text_bytes(step);
                 steps.push((row.order, view::step(core, step)));
@@ -266,8 +265,13 @@ fn scan(
         }
         if count.is_enough(row, limit) || steps.len() == want || bytes > MAX_PAGE_BYTES {
             count.next = Some(row.order);
-            break;
+            return ControlFlow::Break(());
         }
+        ControlFlow::Continue(())
+    };
+    match descending {
+        true => matcher.visit_before(core, after, visit),
+        false => matcher.visit_after(core, after, visit),
     }
     FoundSteps {
         steps,

@@ -5,6 +5,7 @@
 //! coordinator stops or the caller hangs up, a part of the steps is done; the same call then does the rest, because
 //! each action passes over steps that it would not change. Steps that are submitted after the call began are left alone.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use axum::Json;
@@ -247,25 +248,29 @@ fn scan(
     action: StepsAction,
     range: ScanRange,
 ) -> (Vec<FoundStep>, Option<u64>) {
-    let mut found = Vec::new();
-    let candidates = matcher.candidates(core, range.after);
-    let candidates = candidates.take_while(|candidate| candidate.row().order <= range.last);
-    for (seen, candidate) in (1..).zip(candidates) {
-        let step = candidate.step();
+    let (mut found, mut seen, mut next) = (Vec::new(), 0, None);
+    matcher.visit_after(core, range.after, |candidate| {
+        let (row, step) = (candidate.row(), candidate.step());
+        if row.order > range.last {
+            return ControlFlow::Break(());
+        }
         let may_change = || {
             let pool = view::pool_of(core, step).map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
             caller.lists(core, step)
                 && caller.may_step(action.verb(), Resource::Steps, subject, pool)
         };
-        if matcher.takes(core, &candidate) && action.changes(step) && may_change() {
+        if matcher.takes(core, candidate) && action.changes(step) && may_change() {
             found.push(FoundStep::of(step));
         }
+        seen += 1;
         if found.len() == CHUNK || seen == READ_LIMIT {
-            return (found, Some(candidate.row().order));
+            next = Some(row.order);
+            return ControlFlow::Break(());
         }
-    }
-    (found, None)
+        ControlFlow::Continue(())
+    });
+    (found, next)
 }
 
 /// Acts on steps at the same time, so that they are made durable together.
