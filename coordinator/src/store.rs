@@ -57,9 +57,16 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 /// Layout of the tables. Stores of another layout are rejected.
 const FORMAT: u32 = 2;
 
-/// Records between two snapshots. A restart reads at most this many records after a snapshot, well below a second;
-/// writing a snapshot takes tens of milliseconds, so it is done rarely.
+/// Least number of records between two snapshots. A restart reads as many after a snapshot in well below a second; writing
+/// a snapshot takes tens of milliseconds, so it is done rarely.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// A snapshot takes seconds if there are 100,000 steps. Then it waits until the records come to this part of its size, so
+/// that all snapshots together cost a small multiple of what is written anyway.
+const SNAPSHOT_SHARE: u64 = 4;
+
+/// Most records between two snapshots: a restart reads them in a few seconds.
+const MOST_BETWEEN: u64 = 10 * SNAPSHOT_EVERY;
 
 /// Bytes of records between two snapshots, or the size of the last snapshot if that is more: large records are dropped
 /// as soon as many small ones, and snapshots cost no more than what they replace.
@@ -68,9 +75,9 @@ const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
 /// Bytes of records kept for followers, whatever their number, besides those since the older snapshot.
 const RETENTION_BYTES: u64 = 512 << 20;
 
-/// Most records dropped with one snapshot. Far above [`SNAPSHOT_EVERY`], so that a `retention` lowered from millions to
-/// thousands is reached soon.
-const MOST_DROPPED: u64 = 10 * SNAPSHOT_EVERY;
+/// Most records dropped with one snapshot. Above [`MOST_BETWEEN`], so that a `retention` lowered from millions to thousands
+/// is reached soon.
+const MOST_DROPPED: u64 = 2 * MOST_BETWEEN;
 
 /// Number of kept snapshots: the newest, and one for investigating a damaged store.
 const SNAPSHOTS_KEPT: usize = 2;
@@ -275,7 +282,10 @@ impl Store {
 
     /// Whether enough was written since the last snapshot.
     pub fn snapshot_due(&self) -> bool {
-        self.last_seq - self.last_snapshot >= SNAPSHOT_EVERY
+        let records = self.last_seq - self.last_snapshot;
+        let share = self.since_snapshot >= self.snapshot_bytes / SNAPSHOT_SHARE;
+        (records >= SNAPSHOT_EVERY && share)
+            || records >= MOST_BETWEEN
             || self.since_snapshot >= SNAPSHOT_EVERY_BYTES.max(self.snapshot_bytes)
     }
 

@@ -209,6 +209,23 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     assert_eq!(reopen(dir.path()).state, *maker.state());
 }
 
+/// A snapshot of a large state takes seconds, in which nothing is decided.
+#[test]
+fn a_large_state_is_written_when_its_records_come_to_a_part_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut maker) = begin(dir.path());
+    write(&mut store, &mut maker, 0..10);
+    store.last_seq = store.last_snapshot + SNAPSHOT_EVERY;
+    assert!(store.snapshot_due(), "a small state");
+    store.snapshot_bytes = SNAPSHOT_SHARE * (store.since_snapshot + 1);
+    assert!(!store.snapshot_due());
+    store.since_snapshot += 1;
+    assert!(store.snapshot_due());
+    store.since_snapshot = 0;
+    store.last_seq = store.last_snapshot + MOST_BETWEEN;
+    assert!(store.snapshot_due(), "it would take long to read");
+}
+
 /// The log grows no further before a snapshot is due, however often a coordinator restarts.
 #[test]
 fn a_restart_counts_what_was_written_since_the_snapshot() {
