@@ -30,16 +30,16 @@ pub enum StepNamesError {
 
 /// Names and patterns; a step is among them if its id or its name matches one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepNames(Vec<NamePattern>);
+pub struct StepNames(Vec<StepPattern>);
 
 /// A name, or a pattern with the length of what comes before its first `*` or `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct NamePattern {
+struct StepPattern {
     text: String,
     literal: usize,
 }
 
-impl NamePattern {
+impl StepPattern {
     fn new(text: String) -> Self {
         let literal = text.find(['*', '?']).unwrap_or(text.len());
         Self { text, literal }
@@ -81,7 +81,7 @@ impl FromStr for StepNames {
         if names.iter().any(|name| name.chars().count() > MAX_CHARS) {
             return Err(StepNamesError::TooLong);
         }
-        Ok(Self(names.into_iter().map(NamePattern::new).collect()))
+        Ok(Self(names.into_iter().map(StepPattern::new).collect()))
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         fn a_pattern_means_what_it_means_read_in_every_way(pattern in "[ab*?]{0,8}", text in "[ab]{0,10}") {
             let chars = |text: &str| text.chars().collect::<Vec<char>>();
             let expected = matches_slowly(&chars(&pattern), &chars(&text));
-            prop_assert_eq!(NamePattern::new(pattern).selects(&text), expected);
+            prop_assert_eq!(StepPattern::new(pattern).selects(&text), expected);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All remembered steps, by id and in the order of submission.
 
-mod chunked_map;
+mod row_table;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,14 +15,14 @@ use sluice_common::time::Time;
 use smol_str::SmolStr;
 
 use crate::model::step::Step;
-use chunked_map::ChunkedMap;
+use row_table::RowTable;
 
 /// Steps in the order of submission, and the order of each by its id. A snapshot has them as a map by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     orders: BTreeMap<StepId, u64>,
     /// Steps by [`Step::order`].
-    by_order: ChunkedMap<ListedStep>,
+    by_order: RowTable<ListedStep>,
 }
 
 /// A step behind its row. A list that passes over a step by its row does not read the rest of it, which lies elsewhere in
@@ -36,7 +36,7 @@ struct ListedStep {
 /// The parts of a step by which lists are mostly filtered and sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRow {
-    /// [`Step::order`].
+    /// The step's [`Step::order`].
     pub order: u64,
     /// Id of the step.
     pub id: StepId,

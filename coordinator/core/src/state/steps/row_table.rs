@@ -11,12 +11,12 @@ const MOST: usize = 512;
 /// Entries in chunks, sorted by their numbers: going through 100,000 of them takes milliseconds, and several times as long
 /// if each lies elsewhere in memory.
 #[derive(Clone, Debug)]
-pub(super) struct ChunkedMap<T> {
+pub(super) struct RowTable<T> {
     /// Chunks, none of them empty, by a bound: the numbers in a chunk are at or after its own and before that of the next.
     chunks: BTreeMap<u64, Vec<(u64, T)>>,
 }
 
-impl<T> ChunkedMap<T> {
+impl<T> RowTable<T> {
     pub(super) fn len(&self) -> usize {
         self.chunks.values().map(Vec::len).sum()
     }
@@ -106,21 +106,21 @@ impl<T> ChunkedMap<T> {
     }
 }
 
-impl<T> Default for ChunkedMap<T> {
+impl<T> Default for RowTable<T> {
     fn default() -> Self {
         let chunks = BTreeMap::new();
         Self { chunks }
     }
 }
 
-impl<T: PartialEq> PartialEq for ChunkedMap<T> {
+impl<T: PartialEq> PartialEq for RowTable<T> {
     fn eq(&self, other: &Self) -> bool {
         let (own, others) = (self.chunks.values(), other.chunks.values());
         own.flatten().eq(others.flatten())
     }
 }
 
-impl<T: Eq> Eq for ChunkedMap<T> {}
+impl<T: Eq> Eq for RowTable<T> {}
 
 fn position<T>(chunk: &[(u64, T)], number: u64) -> Result<usize, usize> {
     chunk.binary_search_by_key(&number, |(own, _)| *own)
@@ -132,13 +132,13 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// It has what a plain map has, whatever is added and removed.
+        /// The map has what a plain one has, whatever is added and removed.
         #[test]
-        fn it_is_a_map(
+        fn it_has_what_a_plain_map_has(
             changes in prop::collection::vec((0..3_u8, 0..3000_u64), 0..4000),
             from in 0..3000_u64,
         ) {
-            let (mut chunked, mut map) = (ChunkedMap::default(), BTreeMap::new());
+            let (mut chunked, mut map) = (RowTable::default(), BTreeMap::new());
             for (time, (kind, number)) in changes.into_iter().enumerate() {
                 if kind > 0 {
                     chunked.insert(number, time);
