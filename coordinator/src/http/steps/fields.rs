@@ -1,6 +1,6 @@
 //! The short view of steps: only the fields that the caller names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use serde::Serializer;
@@ -28,7 +28,9 @@ impl StepFields {
         let Some(text) = text else {
             return Ok(Self(None));
         };
-        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        let mut names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        let mut named = BTreeSet::new();
+        names.retain(|name| named.insert(name.clone()));
         let unknown = names.iter().find(|name| !KNOWN.contains(name));
         if let Some(name) = unknown {
             let known = KNOWN.iter().map(String::as_str);

@@ -133,11 +133,16 @@ impl StepList {
         let mut first = PageSteps::new(self.order, position, self.limit + 1);
         let mut left_out = 0;
         let mut after = Some(0);
+        // The pool of a queued step is not in its row.
+        let by_pool = self.order.key == StepOrderKey::Pool;
         while let Some(from) = after {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
-                let limit = scan_limit(&matcher, &who);
+                let limit = match by_pool {
+                    true => READ_LIMIT,
+                    false => scan_limit(&matcher, &who),
+                };
                 matcher.visit_after(core, from, |candidate| {
                     if matcher.takes_ever(core, candidate) && who.lists(core, candidate.step()) {
                         match matcher.is_recent(candidate.row()) {
@@ -223,7 +228,7 @@ impl ScanCount {
 }
 
 /// Number of steps that one scan may go through.
-pub(super) fn scan_limit(matcher: &StepSelector, who: &Caller) -> usize {
+fn scan_limit(matcher: &StepSelector, who: &Caller) -> usize {
     match who.is_unbounded() {
         true => matcher.scan_limit(),
         false => READ_LIMIT,

@@ -2,7 +2,6 @@
 //! page goes through all steps, by short scans, and keeps the first that belong on it.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
 
 use coordinator_core::Core;
 use serde::{Deserialize, Serialize};
@@ -138,7 +137,10 @@ pub(super) struct PageSteps {
     order: StepOrder,
     after: Option<StepPosition>,
     room: usize,
-    kept: BTreeSet<(StepPosition, StepId)>,
+    /// The first steps so far, and fewer than `room` others.
+    kept: Vec<(StepPosition, StepId)>,
+    /// Position before which a step must be, once there is no room behind it.
+    bound: Option<StepPosition>,
 }
 
 impl PageSteps {
@@ -147,26 +149,28 @@ impl PageSteps {
             order,
             after,
             room,
-            kept: BTreeSet::new(),
+            kept: Vec::new(),
+            bound: None,
         }
     }
 
     pub(super) fn offer(&mut self, core: &Core, candidate: &Candidate<'_>) {
         let position = self.order.position(core, candidate);
-        if self.after.as_ref().is_some_and(|after| position <= *after) {
+        if self.after.as_ref().is_some_and(|after| position <= *after)
+            || self.bound.as_ref().is_some_and(|bound| position >= *bound)
+        {
             return;
         }
-        let is_full = self.kept.len() >= self.room;
-        if is_full && self.kept.last().is_some_and(|(last, _)| position > *last) {
-            return;
-        }
-        self.kept.insert((position, candidate.row().id.clone()));
-        if self.kept.len() > self.room {
-            self.kept.pop_last();
+        self.kept.push((position, candidate.row().id.clone()));
+        if self.kept.len() == 2 * self.room {
+            let (_, last, _) = self.kept.select_nth_unstable(self.room - 1);
+            self.bound = Some(last.0.clone());
+            self.kept.truncate(self.room);
         }
     }
 
-    pub(super) fn in_order(self) -> impl Iterator<Item = (StepPosition, StepId)> {
-        self.kept.into_iter()
+    pub(super) fn in_order(mut self) -> impl Iterator<Item = (StepPosition, StepId)> {
+        self.kept.sort_unstable();
+        self.kept.into_iter().take(self.room)
     }
 }
