@@ -218,7 +218,7 @@ fn a_user_leaves_by_keys_and_comes_back_to_the_same_program() {
     let other = Tmux::start(&dev);
     other.sluice(&dev, "attach -it a");
     other.line("echo by the other");
-    other.until("by the other");
+    other.until_line("by the other");
     tmux.until("another caller sends the input of a from now on");
     other.line("exit 0");
     other.until("there> exit 0");
