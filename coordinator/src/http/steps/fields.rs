@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use serde::Serializer;
+use serde::ser::Error;
+use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use sluice_common::api::StepView;
 use sluice_common::nearest::nearest;
@@ -47,18 +48,30 @@ impl StepFields {
         Ok(Self(Some(names)))
     }
 
-    /// Returns a step with these fields alone, in the order in which they were named.
-    pub(super) fn of(&self, step: &StepView) -> serde_json::Result<Box<RawValue>> {
-        let whole = to_raw_value(step)?;
-        let Some(names) = &self.0 else {
-            return Ok(whole);
+    /// Returns a step to be written with these fields alone, in the order in which they were named.
+    pub(super) fn of<'a>(&'a self, step: &'a StepView) -> PartialStep<'a> {
+        let names = self.0.as_deref();
+        PartialStep { step, names }
+    }
+}
+
+/// A step with some of its fields, or all of them if `names` is `None`.
+pub(super) struct PartialStep<'a> {
+    step: &'a StepView,
+    names: Option<&'a [String]>,
+}
+
+impl Serialize for PartialStep<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Some(names) = self.names else {
+            return self.step.serialize(serializer);
         };
-        let all: BTreeMap<&str, &RawValue> = serde_json::from_str(whole.get())?;
+        let whole = to_raw_value(self.step).map_err(S::Error::custom)?;
+        let all: BTreeMap<&str, &RawValue> =
+            serde_json::from_str(whole.get()).map_err(S::Error::custom)?;
         let shown = names
             .iter()
             .filter_map(|name| all.get_key_value(name.as_str()));
-        let mut text = Vec::new();
-        serde_json::Serializer::new(&mut text).collect_map(shown)?;
-        serde_json::from_slice(&text)
+        serializer.collect_map(shown)
     }
 }

@@ -23,7 +23,7 @@ use crate::view;
 pub(super) const READ_LIMIT: usize = 1000;
 
 /// Steps that one scan passes over by their rows.
-const ROW_LIMIT: usize = 10_000;
+pub(super) const ROW_LIMIT: usize = 10_000;
 
 /// Most ids in one filter.
 const MAX_IDS: usize = 1000;
@@ -139,10 +139,9 @@ impl StepSelector {
 
     /// Whether parts of arrays are meant, if the step is one. A part whose array is unknown is listed like other steps.
     fn takes_part(&self, core: &Core, row: &StepRow, step: &Step) -> bool {
-        if !row.is_part {
-            return self.array.is_none();
-        }
-        let Some(part) = &step.part_of else {
+        // Of a step that is none, only the row is read.
+        let part = row.is_part.then_some(step);
+        let Some(part) = part.and_then(|step| step.part_of.as_ref()) else {
             return self.array.is_none();
         };
         if let Some(array) = &self.array {
@@ -158,16 +157,15 @@ impl StepSelector {
             || self.names.as_ref().is_some_and(by_name)
     }
 
-    /// Number of steps that one scan may go through: fewer if each is read whole.
-    pub(super) fn scan_limit(&self) -> usize {
-        let reads_steps = self.ids.is_some()
+    /// Whether a filter is set that rows do not tell.
+    pub(super) fn reads_steps(&self) -> bool {
+        self.ids.is_some()
             || self.array.is_some()
             || self.submitted_by.is_some()
             || self.work.is_some()
             || self.labels.is_some()
             || self.pool.is_some()
-            || self.node.is_some();
-        if reads_steps { READ_LIMIT } else { ROW_LIMIT }
+            || self.node.is_some()
     }
 
     pub(super) fn has_since(&self) -> bool {

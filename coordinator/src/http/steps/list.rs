@@ -16,7 +16,7 @@ use super::super::error::ApiError;
 use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use super::fields::StepFields;
-use super::filter::{Candidate, READ_LIMIT, StepSelector};
+use super::filter::{Candidate, READ_LIMIT, ROW_LIMIT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
 use crate::view;
 
@@ -101,7 +101,7 @@ impl StepList {
     async fn by_submission(self) -> Result<Page<Box<RawValue>>, ApiError> {
         let mut filling = PageBuilder::new(self.limit);
         let mut left_out = 0;
-        let descending = self.order.descending;
+        let (descending, limit) = (self.order.descending, self.scan_limit());
         let begin = if descending { u64::MAX } else { 0 };
         let place = |cursor: &str| cursor.parse().map_err(|_| not_a_cursor(cursor));
         let mut after = Some(self.cursor.as_deref().map_or(Ok(begin), place)?);
@@ -109,7 +109,8 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             // One more than fits shows whether anything follows.
             let want = filling.room() + 1;
-            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), want);
+            let bounds = (want, limit);
+            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), bounds);
             let found = self.api.engine().read(look).await?;
             for (place, step) in found.steps {
                 self.offer(&mut filling, place, step)?;
@@ -133,16 +134,11 @@ impl StepList {
         let mut first = PageSteps::new(self.order, position, self.limit + 1);
         let mut left_out = 0;
         let mut after = Some(0);
-        // The pool of a queued step is not in its row.
-        let by_pool = self.order.key == StepOrderKey::Pool;
+        let limit = self.scan_limit();
         while let Some(from) = after {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
-                let limit = match by_pool {
-                    true => READ_LIMIT,
-                    false => scan_limit(&matcher, &who),
-                };
                 matcher.visit_after(core, from, |candidate| {
                     if matcher.takes_ever(core, candidate) && who.lists(core, candidate.step()) {
                         match matcher.is_recent(candidate.row()) {
@@ -184,6 +180,15 @@ impl StepList {
         })
     }
 
+    /// Number of steps that one scan may go through: fewer if rows do not tell what is asked. The pool of a queued step, on
+    /// which the rights of most callers depend, is in no row.
+    fn scan_limit(&self) -> usize {
+        let by_rows = self.caller.is_unbounded()
+            && self.order.key != StepOrderKey::Pool
+            && !self.matcher.reads_steps();
+        if by_rows { ROW_LIMIT } else { READ_LIMIT }
+    }
+
     fn offer<C: ToString>(
         &self,
         filling: &mut PageBuilder<C>,
@@ -191,10 +196,7 @@ impl StepList {
         step: StepView,
     ) -> Result<(), ApiError> {
         let step = self.caller.seen(step);
-        let shown = self.fields.of(&step).map_err(|error| ApiError::Internal {
-            message: format!("a step cannot be written: {error}"),
-        })?;
-        filling.offer(cursor, &shown)
+        filling.offer(cursor, &self.fields.of(&step))
     }
 }
 
@@ -227,14 +229,6 @@ impl ScanCount {
     }
 }
 
-/// Number of steps that one scan may go through.
-fn scan_limit(matcher: &StepSelector, who: &Caller) -> usize {
-    match who.is_unbounded() {
-        true => matcher.scan_limit(),
-        false => READ_LIMIT,
-    }
-}
-
 /// Result of one scan.
 struct FoundSteps {
     /// Steps with their positions.
@@ -245,17 +239,16 @@ struct FoundSteps {
     left_out: u64,
 }
 
-/// Returns at most `want` of the next steps from a place on, and at most a page's bytes. A list with few matches takes
-/// several scans.
+/// Returns at most `want` of the next `limit` steps from a place on, and at most a page's bytes. A list with few matches
+/// takes several scans.
 fn scan(
     core: &Core,
     matcher: &StepSelector,
     who: &Caller,
     (after, descending): (u64, bool),
-    want: usize,
+    (want, limit): (usize, usize),
 ) -> FoundSteps {
     let mut count = ScanCount::default();
-    let limit = scan_limit(matcher, who);
     let mut steps = Vec::new();
     let mut bytes = 0;
     let visit = |candidate: &Candidate<'_>| {
