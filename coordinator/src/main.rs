@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use sluice_common::credential::{Generation, NodeClaim};
 use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::time::Span;
@@ -18,6 +19,10 @@ use sluice_coordinator::reload::ConfigSource;
 use sluice_coordinator::{replay, run};
 use sluice_log::{Filter, Format, Log};
 use sluice_transport::{NodeCertificateSpec, TlsFiles};
+
+/// Halves the time of a list beside the allocator of glibc, and takes less memory.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
 #[derive(Parser)]
