@@ -181,7 +181,7 @@ codes! {
     Stopping = "stopping", 503;
     /// The coordinator's disk is nearly full; nothing new is accepted until space is freed.
     DiskFull = "disk_full", 507;
-    /// The inputs of all steps take the maximum space on the coordinator.
+    /// The inputs of all steps, or those of the caller, take the maximum space on the coordinator.
     InputsFull = "inputs_full", 507;
     /// The step has already ended.
     StepOver = "step_over", 409;

@@ -25,6 +25,9 @@ use crate::engine::EngineHandle;
 /// Most bytes of all inputs together.
 const MAX_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 
+/// Most bytes of one caller's inputs, so that no caller takes the place of all others.
+const MAX_CALLER_BYTES: u64 = 1024 * 1024 * 1024;
+
 /// Bytes that a file counts at least, as its place on the disk, so that small ones are bounded in number.
 const LEAST_BYTES: u64 = 4096;
 
@@ -57,6 +60,12 @@ pub enum InputError {
         /// Bytes in use.
         used: u64,
     },
+    /// The caller's inputs take the maximum space.
+    #[error("your inputs take {} on the coordinator, and the maximum is {}: wait until your steps have ended and an hour has passed, or put the file where hosts can read it", format_memory(*used), format_memory(MAX_CALLER_BYTES))]
+    ShareFull {
+        /// Bytes in use.
+        used: u64,
+    },
     /// The disk failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Disk {
@@ -77,9 +86,52 @@ pub struct InputStore(Arc<Shared>);
 struct Shared {
     dir: PathBuf,
     parts: AtomicU64,
-    /// Bytes of all files, also of those that are arriving.
-    bytes: AtomicU64,
-    stored: Mutex<BTreeMap<InputKey, StoredInput>>,
+    contents: Mutex<Contents>,
+}
+
+/// What is stored.
+#[derive(Debug, Default)]
+struct Contents {
+    stored: BTreeMap<InputKey, StoredInput>,
+    /// Bytes of each caller's files, also of those that are arriving.
+    used: BTreeMap<InputHash, u64>,
+}
+
+impl Contents {
+    fn add(&mut self, key: InputKey, new: StoredInput) {
+        self.take_space(&key.0, new.counted());
+        self.forget(&key);
+        self.stored.insert(key, new);
+    }
+
+    fn forget(&mut self, key: &InputKey) {
+        if let Some(old) = self.stored.remove(key) {
+            self.free_space(&key.0, old.counted());
+        }
+    }
+
+    fn take_space(&mut self, by: &InputHash, bytes: u64) {
+        *self.used.entry(by.clone()).or_default() += bytes;
+    }
+
+    fn free_space(&mut self, by: &InputHash, bytes: u64) {
+        if let Some(used) = self.used.get_mut(by) {
+            *used -= bytes;
+            if *used == 0 {
+                self.used.remove(by);
+            }
+        }
+    }
+
+    /// Fails if the files of a caller, or all together, take the maximum.
+    fn check_space(&self, by: &InputHash) -> Result<(), InputError> {
+        let (own, all) = (self.used.get(by).copied(), self.used.values().sum());
+        match own.filter(|used| *used > MAX_CALLER_BYTES) {
+            Some(used) => Err(InputError::ShareFull { used }),
+            None if all > MAX_BYTES => Err(InputError::Full { used: all }),
+            None => Ok(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,42 +151,39 @@ impl InputStore {
         let dir = data_dir.join("inputs");
         let failed = |source| disk("read", &dir, source);
         make_dir(&dir)?;
-        let mut stored = BTreeMap::new();
+        let mut contents = Contents::default();
         for entry in fs::read_dir(&dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             match name.and_then(|name| name.parse::<InputHash>().ok()) {
-                Some(by) => add_all(&path, &by, &mut stored).map_err(failed)?,
+                Some(by) => add_all(&path, &by, &mut contents).map_err(failed)?,
                 None if name.is_some_and(|name| name.starts_with(PART_PREFIX)) => {
                     fs::remove_file(&path).map_err(failed)?;
                 }
                 None => {}
             }
         }
-        let sizes = stored.values().map(StoredInput::counted);
-        let bytes = AtomicU64::new(sizes.sum());
         Ok(Self(Arc::new(Shared {
             dir,
             parts: AtomicU64::new(0),
-            bytes,
-            stored: Mutex::new(stored),
+            contents: Mutex::new(contents),
         })))
     }
 
     /// The size of a file, which is then kept for a while.
     pub(crate) fn want(&self, key: &InputKey) -> Option<u64> {
-        let mut stored = self.lock();
-        let found = stored.get_mut(key)?;
+        let mut contents = self.lock();
+        let found = contents.stored.get_mut(key)?;
         found.wanted_at = Instant::now();
         Some(found.size)
     }
 
-    /// Begins a file.
+    /// Begins a file of a caller.
     ///
     /// # Errors
-    /// If there is no space left for inputs, or the file cannot be made.
-    pub(crate) fn begin(&self) -> Result<InputPart, InputError> {
-        self.check_space()?;
+    /// If there is no space left for it, or the file cannot be made.
+    pub(crate) fn begin(&self, by: &InputHash) -> Result<InputPart, InputError> {
+        self.lock().check_space(by)?;
         let number = self.0.parts.fetch_add(1, Ordering::Relaxed);
         let path = self.0.dir.join(format!("{PART_PREFIX}{number}"));
         let mut options = OpenOptions::new();
@@ -143,6 +192,7 @@ impl InputStore {
         let file = file.map_err(|source| disk("make", &path, source))?;
         Ok(InputPart {
             store: self.clone(),
+            by: by.clone(),
             path,
             file,
             size: 0,
@@ -156,7 +206,7 @@ impl InputStore {
     /// If it has another hash, there is no space for it, or it cannot be written.
     pub(crate) fn complete(&self, part: InputPart, key: InputKey) -> Result<u64, InputError> {
         let found = part.hash.clone().finish();
-        let found: [u8; 32] = found.as_ref().try_into().unwrap_or_default();
+        let found = found.as_ref().try_into().expect("a SHA-256 has 32 bytes");
         let found = InputHash::of_digest(found);
         if found != key.1 {
             return Err(InputError::OtherContents { found });
@@ -167,15 +217,12 @@ impl InputStore {
         make_dir(dir)?;
         let synced = part.file.sync_all();
         synced.map_err(|source| disk("write", &part.path, source))?;
-        let mut stored = self.lock();
+        let mut contents = self.lock();
         let named = fs::rename(&part.path, &path).and_then(|()| File::open(dir)?.sync_all());
         named.map_err(|source| disk("write", &path, source))?;
         let wanted_at = Instant::now();
-        let new = StoredInput { size, wanted_at };
-        self.0.bytes.fetch_add(new.counted(), Ordering::Relaxed);
-        if let Some(old) = stored.insert(key, new) {
-            self.0.bytes.fetch_sub(old.counted(), Ordering::Relaxed);
-        }
+        contents.add(key, StoredInput { size, wanted_at });
+        drop(contents);
         Ok(size)
     }
 
@@ -188,34 +235,33 @@ impl InputStore {
         (length == input.size).then_some(file)
     }
 
-    /// Removes files that are not in use and that nobody has wanted for a while.
-    pub(crate) fn sweep(&self, in_use: &BTreeSet<InputKey>, now: Instant) {
-        let mut stored = self.lock();
-        stored.retain(|key, it| {
-            let is_recent = now.saturating_duration_since(it.wanted_at) < KEPT_FOR;
-            if is_recent || in_use.contains(key) {
-                return true;
-            }
-            let path = self.path(key);
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!("cannot remove {}: {e}", path.display());
-                    true
-                }
-                Ok(()) | Err(_) => {
-                    self.0.bytes.fetch_sub(it.counted(), Ordering::Relaxed);
-                    false
-                }
-            }
-        });
+    /// Removes a file that cannot be read, so that its caller uploads it again.
+    pub(crate) fn discard(&self, by: &InputHash, input: &InputFile) {
+        let key = (by.clone(), input.sha256.clone());
+        self.remove(&mut self.lock(), &key);
     }
 
-    /// Fails if all files together take the maximum.
-    fn check_space(&self) -> Result<(), InputError> {
-        let used = self.0.bytes.load(Ordering::Relaxed);
-        match used > MAX_BYTES {
-            true => Err(InputError::Full { used }),
-            false => Ok(()),
+    /// Removes files that are not in use and that nobody has wanted for a while.
+    pub(crate) fn sweep(&self, in_use: &BTreeSet<InputKey>, now: Instant) {
+        let mut contents = self.lock();
+        let stored = contents.stored.iter();
+        let unwanted = stored.filter(|(key, it)| {
+            let is_recent = now.saturating_duration_since(it.wanted_at) < KEPT_FOR;
+            !is_recent && !in_use.contains(*key)
+        });
+        let unwanted: Vec<InputKey> = unwanted.map(|(key, _)| key.clone()).collect();
+        for key in unwanted {
+            self.remove(&mut contents, &key);
+        }
+    }
+
+    fn remove(&self, contents: &mut Contents, key: &InputKey) {
+        let path = self.path(key);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("cannot remove {}: {e}", path.display());
+            }
+            Ok(()) | Err(_) => contents.forget(key),
         }
     }
 
@@ -223,8 +269,9 @@ impl InputStore {
         self.0.dir.join(by.as_str()).join(hash.as_str())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<InputKey, StoredInput>> {
-        self.0.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        let contents = &self.0.contents;
+        contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,6 +285,7 @@ impl StoredInput {
 /// A file that is arriving; it is removed unless it is completed.
 pub(crate) struct InputPart {
     store: InputStore,
+    by: InputHash,
     path: PathBuf,
     file: File,
     size: u64,
@@ -252,8 +300,10 @@ impl InputPart {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), InputError> {
         let count = bytes.len() as u64;
         self.size += count;
-        self.store.0.bytes.fetch_add(count, Ordering::Relaxed);
-        self.store.check_space()?;
+        let mut contents = self.store.lock();
+        contents.take_space(&self.by, count);
+        contents.check_space(&self.by)?;
+        drop(contents);
         let written = self.file.write_all(bytes);
         written.map_err(|source| disk("write", &self.path, source))?;
         self.hash.update(bytes);
@@ -263,8 +313,7 @@ impl InputPart {
 
 impl Drop for InputPart {
     fn drop(&mut self) {
-        let bytes = &self.store.0.bytes;
-        bytes.fetch_sub(self.size, Ordering::Relaxed);
+        self.store.lock().free_space(&self.by, self.size);
         let _it_has_its_name = fs::remove_file(&self.path);
     }
 }
@@ -275,11 +324,7 @@ fn make_dir(dir: &Path) -> Result<(), InputError> {
 }
 
 /// Adds the files of one caller.
-fn add_all(
-    dir: &Path,
-    by: &InputHash,
-    stored: &mut BTreeMap<InputKey, StoredInput>,
-) -> io::Result<()> {
+fn add_all(dir: &Path, by: &InputHash, contents: &mut Contents) -> io::Result<()> {
     let wanted_at = Instant::now();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -288,7 +333,7 @@ fn add_all(
         let metadata = entry.metadata()?;
         if let Some(hash) = hash.filter(|_| metadata.is_file()) {
             let size = metadata.len();
-            stored.insert((by.clone(), hash), StoredInput { size, wanted_at });
+            contents.add((by.clone(), hash), StoredInput { size, wanted_at });
         }
     }
     Ok(())
@@ -360,7 +405,7 @@ mod tests {
 
     fn put(store: &InputStore, by: &str, bytes: &[u8]) -> InputKey {
         let key = (hash(by.as_bytes()), hash(bytes));
-        let mut part = store.begin().unwrap();
+        let mut part = store.begin(&key.0).unwrap();
         part.write(bytes).unwrap();
         let size = store.complete(part, key.clone()).unwrap();
         assert_eq!(size, bytes.len() as u64);
@@ -381,7 +426,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = InputStore::open(dir.path()).unwrap();
         let key = put(&store, "ada", b"secret");
-        drop(store.begin().unwrap());
+        drop(store.begin(&key.0).unwrap());
         fs::write(dir.path().join("inputs/new-9"), "half").unwrap();
         for store in [store, InputStore::open(dir.path()).unwrap()] {
             assert_eq!(store.want(&key), Some(6));
@@ -397,9 +442,9 @@ mod tests {
     fn other_contents_are_not_stored_and_nothing_half_done_stays() {
         let dir = tempfile::tempdir().unwrap();
         let store = InputStore::open(dir.path()).unwrap();
-        let mut part = store.begin().unwrap();
-        part.write(b"other").unwrap();
         let key = (hash(b"ada"), hash(b"wanted"));
+        let mut part = store.begin(&key.0).unwrap();
+        part.write(b"other").unwrap();
         let why = store.complete(part, key.clone()).unwrap_err();
         assert!(matches!(why, InputError::OtherContents { .. }), "{why}");
         assert_eq!(store.want(&key), None);
@@ -411,14 +456,33 @@ mod tests {
     fn all_files_together_are_bounded_also_while_they_arrive() {
         let dir = tempfile::tempdir().unwrap();
         let store = InputStore::open(dir.path()).unwrap();
-        store.0.bytes.store(MAX_BYTES - 5, Ordering::Relaxed);
-        let mut part = store.begin().unwrap();
+        let (ada, bob) = (hash(b"ada"), hash(b"bob"));
+        store.lock().take_space(&ada, MAX_CALLER_BYTES - 5);
+        let mut part = store.begin(&ada).unwrap();
         part.write(b"12345").unwrap();
         let why = part.write(b"6").unwrap_err();
-        assert!(matches!(why, InputError::Full { .. }), "{why}");
-        assert!(matches!(store.begin(), Err(InputError::Full { .. })));
+        assert!(matches!(why, InputError::ShareFull { .. }), "{why}");
+        let another = store.begin(&ada);
+        assert!(matches!(another, Err(InputError::ShareFull { .. })));
         drop(part);
-        assert!(store.begin().is_ok());
+        assert!(store.begin(&ada).is_ok());
+        store
+            .lock()
+            .take_space(&hash(b"others"), MAX_BYTES - MAX_CALLER_BYTES);
+        let mut part = store.begin(&bob).unwrap();
+        let why = part.write(b"123456").unwrap_err();
+        assert!(matches!(why, InputError::Full { .. }), "{why}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_uploaded_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = InputStore::open(dir.path()).unwrap();
+        let key = put(&store, "ada", b"bytes");
+        store.discard(&key.0, &input(&key, 5));
+        assert_eq!(store.want(&key), None);
+        assert_eq!(put(&store, "ada", b"bytes"), key);
+        assert_eq!(store.want(&key), Some(5));
     }
 
     #[test]
@@ -431,6 +495,6 @@ mod tests {
         assert_eq!(store.want(&unused), Some(6));
         store.sweep(&in_use, Instant::now() + KEPT_FOR + Duration::from_secs(1));
         assert_eq!((store.want(&used), store.want(&unused)), (Some(4), None));
-        assert_eq!(store.0.bytes.load(Ordering::Relaxed), LEAST_BYTES);
+        assert_eq!(store.lock().used.get(&used.0), Some(&LEAST_BYTES));
     }
 }

@@ -369,7 +369,9 @@ impl ApiError {
             ApiError::UnknownInput { .. } => C::UnknownInput,
             ApiError::MissingInput { .. } => C::MissingInput,
             ApiError::Input(InputError::OtherContents { .. }) => C::InvalidBody,
-            ApiError::Input(InputError::Full { .. }) => C::InputsFull,
+            ApiError::Input(InputError::Full { .. } | InputError::ShareFull { .. }) => {
+                C::InputsFull
+            }
             ApiError::Input(InputError::Disk { .. }) => C::Internal,
             ApiError::DiskFull(_) => C::DiskFull,
             ApiError::Internal { .. } => C::Internal,

@@ -43,7 +43,7 @@ pub(super) async fn put(
     let key = key(&caller, &segment)?;
     api.disk_space().check()?;
     let limit = usize::try_from(MAX_INPUT_BYTES).unwrap_or(usize::MAX);
-    let mut part = api.0.inputs.begin()?;
+    let mut part = api.0.inputs.begin(&key.0)?;
     body::read_into(request, limit, |bytes| Ok(part.write(bytes)?)).await?;
     caller
         .note(&api, (Verb::Create, Resource::Steps), Some("an input"))
@@ -73,7 +73,7 @@ fn key(caller: &Caller, segment: &str) -> Result<InputKey, ApiError> {
 /// The caller as files are stored for him.
 fn uploader(caller: &Caller) -> InputHash {
     let hash = digest(&SHA256, caller.binding().as_bytes());
-    InputHash::of_digest(hash.as_ref().try_into().unwrap_or_default())
+    InputHash::of_digest(hash.as_ref().try_into().expect("a SHA-256 has 32 bytes"))
 }
 
 /// Notes who uploaded the inputs of a step, and fails if one is not here.

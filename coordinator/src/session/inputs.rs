@@ -30,7 +30,12 @@ pub(super) async fn serve(
         tracing::info!(%attempt, "the host requests inputs of an attempt that it does not have");
         return Ok(());
     };
-    if let Some(missing) = files.iter().find(|it| inputs.read(&by, it).is_none()) {
+    let (store, all, whose) = (inputs.clone(), files.clone(), by.clone());
+    let missing = move || {
+        let mut all = all.into_iter();
+        all.find(|it| store.read(&whose, it).is_none())
+    };
+    if let Some(missing) = blocking(missing).await {
         let message = format!(
             "input `{}` is not on the coordinator any more: submit the step again",
             missing.name.escape_debug()
@@ -42,7 +47,9 @@ pub(super) async fn serve(
     out.send(&LogReply::From { offset: 0 }).await?;
     for file in &files {
         if !send(inputs, &by, file, &mut out).await? {
-            tracing::warn!(%attempt, name = %file.name, "an input cannot be read");
+            // The host requests all again, and is then told that it is not here.
+            tracing::warn!(%attempt, name = %file.name, "an input cannot be read and is removed");
+            inputs.discard(&by, file);
             return Ok(());
         }
     }
@@ -58,18 +65,19 @@ async fn send(
     file: &InputFile,
     out: &mut FrameWriter,
 ) -> Result<bool, SessionEnd> {
-    let Some(mut opened) = inputs.read(by, file) else {
+    let (store, wanted, whose) = (inputs.clone(), file.clone(), by.clone());
+    let Some(mut opened) = blocking(move || store.read(&whose, &wanted)).await else {
         return Ok(false);
     };
     let mut left = file.size;
     while left > 0 {
         let most = CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES));
-        let read = spawn_blocking(move || {
+        let read = move || {
             let mut chunk = vec![0; most];
             let read = opened.read_exact(&mut chunk);
-            read.map(|()| (opened, chunk))
-        });
-        let Ok(Ok((again, chunk))) = read.await else {
+            read.map(|()| (opened, chunk)).ok()
+        };
+        let Some((again, chunk)) = blocking(read).await else {
             return Ok(false);
         };
         opened = again;
@@ -77,4 +85,11 @@ async fn send(
         left -= chunk.len() as u64;
     }
     Ok(true)
+}
+
+/// Does work with the disk elsewhere; `None` as well if it panicked.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Option<T> {
+    spawn_blocking(work).await.ok().flatten()
 }
