@@ -34,6 +34,9 @@ pub enum Cause {
     Starting {
         /// The host that reported last.
         node: NodeName,
+        /// Number of inputs that it fetches first.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        inputs: usize,
     },
     /// All processes of the step run.
     Running {
@@ -206,6 +209,10 @@ fn of_exit(exit: &Exit) -> ReasonCode {
         Exit::StorageExceeded(_) => ReasonCode::StorageExceeded,
         Exit::Unknown => ReasonCode::ExitUnknown,
     }
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl Cause {
             Cause::Submitted => of("accepted, not scheduled yet"),
             Cause::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
             Cause::Adopted { node } => on(node, adopted(node)),
-            Cause::Starting { node } => on(node, format!("`{node}` is starting its process")),
+            Cause::Starting { node, inputs } => on(node, starting(node, *inputs)),
             Cause::Running { nodes } => of_all(of(&running(nodes)), nodes),
             Cause::Stopping { cause } => of(stopping(*cause)),
             Cause::Suspending => of("it is preempted by another step and is being suspended"),
@@ -96,6 +96,14 @@ fn of_all(reason: Reason, nodes: &[NodeName]) -> Reason {
 fn allocated(nodes: &[NodeName]) -> String {
     let hosts = quoted(nodes);
     format!("allocated on {hosts}; its start order is being sent")
+}
+
+fn starting(node: &NodeName, inputs: usize) -> String {
+    match inputs {
+        0 => format!("`{node}` is starting its process"),
+        1 => format!("`{node}` fetches its input and starts its process"),
+        _ => format!("`{node}` fetches its {inputs} inputs and starts its process"),
+    }
 }
 
 fn adopted(node: &NodeName) -> String {

@@ -58,7 +58,12 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
             },
         ],
         Some(Cause::Allocated { .. }) => vec![Cause::Adopted { node: node() }],
-        Some(Cause::Adopted { .. }) => vec![Cause::Starting { node: node() }],
+        Some(Cause::Adopted { .. }) => [0, 1, 3]
+            .map(|inputs| Cause::Starting {
+                node: node(),
+                inputs,
+            })
+            .into(),
         Some(Cause::Starting { .. }) => vec![
             Cause::Running {
                 nodes: vec![node()],

@@ -50,7 +50,10 @@ pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -
         .all(|part| part.phase >= PartPhase::Running);
     let (state, reason) = match runs {
         true => (StepState::Running, running(attempt)),
-        false => (StepState::Starting, starting(latest)),
+        false => (
+            StepState::Starting,
+            starting(latest, step.spec.inputs.len()),
+        ),
     };
     if step.state != state {
         step.state = state;
@@ -59,9 +62,9 @@ pub(super) fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -
     Ok(())
 }
 
-fn starting(node: &NodeName) -> Cause {
+fn starting(node: &NodeName, inputs: usize) -> Cause {
     let node = node.clone();
-    Cause::Starting { node }
+    Cause::Starting { node, inputs }
 }
 
 pub(super) fn running(attempt: &Attempt) -> Cause {
