@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from conftest import SMALL, Cluster
@@ -28,6 +29,23 @@ def test_a_step_from_submit_to_its_end(client: sluice.Client) -> None:
     assert client.output(step, "stderr", attempt=1) == b"err\n"
     with pytest.raises(sluice.StepFailed, match="exited with code 7"):
         ended.check()
+
+
+def test_inputs_are_in_the_directory_of_the_step(client: sluice.Client, tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "table").write_text("1,2\n")
+    program = tmp_path / "show"
+    program.write_text("#!/bin/sh\nfind . -type f | sort; cat data/deep/table\n")
+    program.chmod(0o755)
+    inputs = [tmp_path / "data", f"{program}:bin/show"]
+    step = client.wait(client.submit(["bin/show"], inputs=inputs, **SMALL)).check()
+    assert client.output(step) == b"./bin/show\n./data/deep/table\n1,2\n"
+    with pytest.raises(FileNotFoundError):
+        client.submit(["true"], inputs=[tmp_path / "missing"])
+    with pytest.raises(TypeError, match="a list of paths"):
+        client.submit(["true"], inputs="data")  # type: ignore[arg-type]
+    with pytest.raises(sluice.Invalid, match="`workdir` names another"):
+        client.submit(["true"], inputs=[program], workdir="/tmp")
 
 
 def test_a_repeated_submit_runs_once(client: sluice.Client) -> None:

@@ -45,21 +45,23 @@ ALL: Json = {
     "prefer_within": "rack", "allow_pending": True, "on_preempt": "fail", "priority_class": "low",
     "suspend_timeout": 1, "priority": 1,
     "subject": "s", "array": "0-1", "work": "training", "env": {}, "labels": {}, "workdir": "/", "mounts": [],
-    "image": "/i", "privileged": False, "host_network": False, "stdin": "/f", "stdout": "/o",
+    "image": "/i", "inputs": [__file__], "privileged": False, "host_network": False, "stdin": "/f", "stdout": "/o",
     "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,
     "free_preemptions": True, "timeout": 1, "queue_timeout": 1, "begin": "t", "deadline": "t", "after": ["a"],
     "grace_period": 1,
 }  # fmt: skip
 """Every setting."""
 
-NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir", "inputs"}
-"""Fields of a request that are no setting here: a terminal needs a caller who types, the directory that a step prefers is
-the caller's, and inputs are uploaded before."""
+NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir"}
+"""Fields of a request that are no setting here: a terminal needs a caller who types, and the directory that a step prefers is
+the caller's."""
 
 
 def test_settings_are_the_fields_of_a_request(document: Json) -> None:
     assert ALL.keys() == _spec.Settings.__annotations__.keys()
-    body = sluice.StepSpec(["true"], **ALL).body(sluice.Context.load())
+    spec = sluice.StepSpec(["true"], **ALL)
+    body = spec.body(sluice.Context.load(), spec.local_inputs())
+    assert body["inputs"][0].keys() == schema(document, "InputFile")["properties"].keys()
     request, resources = schema(document, "StepRequest"), schema(document, "ResourceSettings")
     assert body.keys() - {"command", "resources"} == request["properties"].keys() - NOT_SETTINGS
     of_services = {name for name, it in resources["properties"].items() if "deployed services" in it["description"]}
@@ -84,7 +86,8 @@ def test_filters_are_the_parameters_of_the_list(document: Json) -> None:
 
 def flows(api: Api) -> Iterator[Flow[Any]]:
     """Yields every call, with every argument that is sent."""
-    spec = sluice.StepSpec(["true"], **ALL)
+    yield api.submit(sluice.StepSpec(["true"], inputs=[__file__]))
+    spec = sluice.StepSpec(["true"], **{**ALL, "inputs": []})
     yield from (api.submit(spec), api.preview(spec), api.submit_many([spec]), api.run(spec, True))
     yield from (
         api.step("a"),

@@ -63,20 +63,37 @@ class Api:
     # ---- Submits
 
     def submit(self, spec: StepSpec) -> Flow[Step]:
-        return (yield from self._send(_model.to_step, Request("POST", "/v1/steps", body=spec.body(self.context))))
+        body = yield from self._body(spec)
+        return (yield from self._send(_model.to_step, Request("POST", "/v1/steps", body=body)))
 
     def preview(self, spec: StepSpec) -> Flow[Preview]:
-        request = Request("POST", "/v1/steps", [("dry_run", "true")], spec.body(self.context))
+        request = Request("POST", "/v1/steps", [("dry_run", "true")], (yield from self._body(spec)))
         return (yield from self._send(_model.to_preview, request))
 
     def submit_many(self, specs: Iterable[StepSpec]) -> Flow[list[Step | Refused]]:
-        bodies = [spec.body(self.context) for spec in specs]
+        bodies = []
+        for spec in specs:
+            bodies.append((yield from self._body(spec)))
         found: list[Step | Refused] = []
         for first in range(0, len(bodies), BATCH):
             batch = {"steps": bodies[first : first + BATCH]}
             request = Request("POST", "/v1/steps:batch", body=batch)
             found += yield from self._send(lambda raw: [_batch_item(it) for it in raw["results"]], request)
         return found
+
+    def _body(self, spec: StepSpec) -> Flow[Json]:
+        """Uploads the inputs that are not there yet, and returns the request."""
+        inputs = spec.local_inputs()
+        for it in inputs:
+            path = f"/v1/inputs/{it.sha256}"
+            try:
+                yield from self._call(Send(Request("GET", path)), self.patience)
+            except Refused as refused:
+                if refused.code != "unknown_input":
+                    raise
+                put = Request("PUT", path, content=it.path.read_bytes())
+                yield from self._call(Send(put), self.patience)
+        return spec.body(self.context, inputs)
 
     def run(self, spec: StepSpec, check: bool) -> Flow[Step]:
         """Emits what the step writes to standard output, over all its attempts, and returns the step at its end."""

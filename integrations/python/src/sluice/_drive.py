@@ -106,6 +106,7 @@ def _built(http: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Re
         request.path,
         params=list(request.query),
         json=request.body,
+        content=request.content,
         timeout=httpx.Timeout(request.answer, connect=CONNECT),
     )
 

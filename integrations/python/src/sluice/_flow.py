@@ -19,13 +19,15 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Request:
-    """A call of the API. `answer` is the longest silence, in seconds, before and within the answer."""
+    """A call of the API. `answer` is the longest silence, in seconds, before and within the answer. `body` is sent as JSON,
+    `content` as it is."""
 
     method: str
     path: str
     query: Sequence[tuple[str, str]] = ()
     body: Any = None
     answer: float = 30.0
+    content: bytes | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from sluice._context import Context
+from sluice._inputs import LocalInput, find
 from sluice._model import Json
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Settings(TypedDict, total=False):
     """Directories for its wrapper to mount: `source`, and if needed `target`, `read_only` and `name`."""
     privileged: bool
     host_network: bool
+    inputs: Sequence[str | os.PathLike[str]]
+    """Files or directories to send along into the step's own directory: `FILE`, or `FILE:NAME` for another name there."""
     stdin: str
     """File of the host, as an absolute path."""
     stdout: str
@@ -139,15 +142,22 @@ class StepSpec:
         found.settings["id"] = self.settings.get("id") or secrets.token_hex(8)
         return found
 
-    def body(self, context: Context) -> Json:
+    def local_inputs(self) -> list[LocalInput]:
+        """Finds the files of `inputs`, and hashes them."""
+        return find(self.settings.get("inputs", ()))
+
+    def body(self, context: Context, inputs: Sequence[LocalInput] = ()) -> Json:
         """Returns the request of the API, with an id, so that it can be sent again, and what the context fills in."""
         given: dict[str, Any] = dict(self.with_id().settings)
+        given.pop("inputs", None)
         body: Json = {"command": self.command}
+        if inputs:
+            body["inputs"] = [it.body() for it in inputs]
         for name in ("subject", "pool"):
             given.setdefault(name, getattr(context, name))
         if "workdir" in given:
             given["workdir"] = None if given["workdir"] is None else os.path.abspath(given["workdir"])
-        else:
+        elif not inputs:
             # Deleted, or without a name that can be sent.
             with suppress(OSError, UnicodeError):
                 here = os.getcwd()
