@@ -62,7 +62,7 @@ impl fmt::Display for PriorityClass {
 }
 
 /// Kind of work that a step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "Work"))]
 #[serde(rename_all = "snake_case")]

@@ -44,7 +44,7 @@ pub use template::template;
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
     let found = &*core.state().find(id)?;
     Some(StepView {
-        merged: Some(template::merged(core, found, pool_of(core, found))),
+        merged: Some(template::merged(core, found, core.state().pool_of(found))),
         ..warned(core, found, &mut Enforcement::new(core))
     })
 }
@@ -72,7 +72,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
     let spec = &step.spec;
     let of = |it| attempt(core, step, it);
     let latest = step.latest().map(of);
-    let pool = pool_of(core, step);
+    let pool = core.state().pool_of(step);
     StepView {
         id: step.id.to_string(),
         name: spec.name.clone(),
@@ -168,18 +168,6 @@ fn array(core: &Core, step: &Step) -> Option<ArrayView> {
 fn gave_way_to(step: &Step) -> Option<&StepId> {
     let mut latest_first = step.attempts.iter().rev();
     latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
-}
-
-/// Returns the pool that granted a step, or nominated it, or to which it was moved, or that it names or prefers.
-pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
-    let scheduler = core.state().scheduler();
-    if step.state != StepState::Queued {
-        let granted = step.latest().map(|attempt| &attempt.pool);
-        return granted.or(step.only_pool());
-    }
-    let promised = scheduler.nomination(&step.id).map(|promise| &promise.pool);
-    let preferred = || scheduler.preferred_pool(scheduler.request(&step.id)?);
-    promised.or(step.only_pool()).or_else(preferred)
 }
 
 fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {

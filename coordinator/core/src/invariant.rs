@@ -159,12 +159,16 @@ fn are_of(before: &State, placement: &Placement, class: &GpuClass) -> bool {
 /// Every index (queues, rows of steps, resources used, ranks of hosts, order of forgetting) equals one that is built from
 /// all facts.
 fn indexes_agree_with_facts(state: &State) -> CheckResult {
-    for (row, step) in state.steps_after(0) {
-        need(
-            "indexes_agree_with_facts",
-            *row == StepRow::of(step),
-            || format!("{row:?} is not the row of {}", step.id),
-        )?;
+    for listed in state.steps_after(0) {
+        let (row, step) = (listed.row, listed.step);
+        let agrees = *row == StepRow::of(step)
+            && *listed.id == step.id
+            && *listed.name == step.spec.name
+            && (state.scheduler().nomination(&step.id).is_some()
+                || state.pool_of_kind(row) == state.pool_of(step));
+        need("indexes_agree_with_facts", agrees, || {
+            format!("{row:?} is not the row of {}", step.id)
+        })?;
     }
     let rebuilt = state.rebuilt_index();
     need(

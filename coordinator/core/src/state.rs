@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use sluice_common::amount::Amounts;
 use sluice_common::environment::Environment;
 use sluice_common::id::{
-    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, TemplateName, ValidationName,
+    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    ValidationName,
 };
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::state::StepState;
@@ -46,7 +47,7 @@ pub use apply::{ApplyError, Mismatch};
 
 pub(crate) use index::{Index, request};
 pub(crate) use rollback::Rollback;
-pub use steps::{StepRow, Steps};
+pub use steps::{ListedStep, StepKind, StepRow, Steps};
 
 /// The stored state: everything that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -249,14 +250,52 @@ impl State {
         Ok(None)
     }
 
-    /// The remembered steps whose [`Step::order`] is after `order`, in order of submission, with their rows.
-    pub fn steps_after(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
+    /// The remembered steps whose [`Step::order`] is after `order`, in order of submission.
+    pub fn steps_after(&self, order: u64) -> impl Iterator<Item = ListedStep<'_>> {
         self.stored.steps.after(order)
     }
 
-    /// The remembered steps whose [`Step::order`] is before `order`, the last submitted first, with their rows.
-    pub fn steps_before(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
+    /// The remembered steps whose [`Step::order`] is before `order`, the last submitted first.
+    pub fn steps_before(&self, order: u64) -> impl Iterator<Item = ListedStep<'_>> {
         self.stored.steps.before(order)
+    }
+
+    /// The pool that granted a step, or to which it is nominated, or the only one that it may run in, or the one that it
+    /// would prefer.
+    pub fn pool_of<'a>(&'a self, step: &'a Step) -> Option<&'a PoolName> {
+        if step.state != StepState::Queued {
+            let granted = step.latest().map(|attempt| &attempt.pool);
+            return granted.or(step.only_pool());
+        }
+        let nominated = self.scheduler().nomination(&step.id);
+        let named = nominated.map(|nomination| &nomination.pool);
+        let preferred = || {
+            let (subject, excluded) = (step.policy_subject(), &step.excluded_pools);
+            self.preferred_pool(subject, excluded, step.place)
+        };
+        named.or(step.only_pool()).or_else(preferred)
+    }
+
+    /// As [`State::pool_of`], for a listed step of a kind, which was not nominated.
+    pub fn pool_of_kind<'a>(&'a self, row: &'a StepRow) -> Option<&'a PoolName> {
+        let kind = &row.kind;
+        let only = kind.only_pool.as_ref();
+        if row.state != StepState::Queued {
+            return kind.granted.as_ref().or(only);
+        }
+        let (subject, excluded) = (&kind.policy_subject, &kind.excluded_pools);
+        only.or_else(|| self.preferred_pool(subject, excluded, row.place()))
+    }
+
+    /// The most preferred pool of a step that names none and was accepted by the record `place`.
+    fn preferred_pool(
+        &self,
+        subject: &Subject,
+        excluded: &BTreeSet<PoolName>,
+        place: u64,
+    ) -> Option<&PoolName> {
+        let is_open = |name: &PoolName, made| made <= place && !excluded.contains(name);
+        self.scheduler().preferred_pool_of(subject, is_open)
     }
 
     /// The nodes of a pool, by name.

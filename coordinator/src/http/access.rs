@@ -32,7 +32,6 @@ use super::error::ApiError;
 use super::masked::masked;
 use super::oidc::TokenIdentity;
 use crate::clock::wall;
-use crate::view;
 
 pub(super) use records::RecordScopes;
 use rights::CallerAccess;
@@ -238,7 +237,7 @@ impl Caller {
 
     pub(super) fn lists(&self, core: &Core, step: &Step) -> bool {
         self.is_unbounded() || {
-            let pool = view::pool_of(core, step).map(PoolName::as_str);
+            let pool = core.state().pool_of(step).map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
             self.may_step(Verb::List, Resource::Steps, subject, pool)
         }

@@ -6,6 +6,7 @@ mod filter;
 mod list;
 mod many;
 mod order;
+mod selection;
 
 use axum::Json;
 use axum::extract::{Request, State};

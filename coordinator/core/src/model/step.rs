@@ -277,6 +277,11 @@ impl Step {
         (self.place << PART_BITS) + u64::from(part)
     }
 
+    /// The place of a step of this order.
+    pub(crate) fn place_of(order: u64) -> u64 {
+        order >> PART_BITS
+    }
+
     /// The highest position of what was submitted up to a record.
     pub fn last_order_of(seq: u64) -> u64 {
         (seq << PART_BITS) + ((1 << PART_BITS) - 1)
@@ -302,6 +307,11 @@ impl Step {
     /// The only pool that it may run in: that to which it was moved, or which it names, or its default.
     pub fn only_pool(&self) -> Option<&PoolName> {
         self.route.pool.as_ref().or(self.spec.pool.as_ref())
+    }
+
+    /// The subject whose policies it uses.
+    pub fn policy_subject(&self) -> &Subject {
+        self.route.subject.as_ref().unwrap_or(&self.spec.subject)
     }
 
     /// The pool to which a caller moved it while it waited.

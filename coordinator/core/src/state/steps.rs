@@ -1,55 +1,46 @@
 //! All remembered steps, by id and in the order of submission.
 
+mod kinds;
 mod row_table;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use core::ops::Index;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sluice_common::array::parts_in;
-use sluice_common::id::{StepId, Subject};
+use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use smol_str::SmolStr;
 
 use crate::model::step::Step;
-use row_table::RowTable;
+use kinds::KindTable;
+pub use kinds::StepKind;
+use row_table::{Row, RowTable};
 
 /// Steps in the order of submission, and the order of each by its id. A snapshot has them as a map by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     orders: BTreeMap<StepId, u64>,
     /// Steps by [`Step::order`].
-    by_order: RowTable<ListedStep>,
+    by_order: RowTable<StepRow, StoredStep>,
+    kinds: KindTable,
 }
 
-/// A step behind its row. A list that passes over a step by its row does not read the rest of it, which lies elsewhere in
-/// memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ListedStep {
-    row: StepRow,
-    step: Box<Step>,
-}
-
-/// The parts of a step by which lists are mostly filtered and sorted.
+/// The parts of a step by which most lists are filtered and sorted: as much as a processor reads at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRow {
     /// The step's [`Step::order`].
     pub order: u64,
-    /// Id of the step.
-    pub id: StepId,
-    /// Name of the step.
-    pub name: SmolStr,
-    /// Subject of the step.
-    pub subject: Subject,
+    /// What it has in common with others.
+    pub kind: Arc<StepKind>,
     /// State of the step.
     pub state: StepState,
     /// Whether it is a part of an array.
     pub is_part: bool,
-    /// Priority of the step.
-    pub priority: i64,
     /// Time of acceptance or rejection.
     pub submitted_at: Time,
     /// Time at which the latest attempt began.
@@ -58,38 +49,69 @@ pub struct StepRow {
     pub ended_at: Option<Time>,
 }
 
+const _: () = assert!(size_of::<StepRow>() <= 64);
+
+impl Row for StepRow {
+    fn order(&self) -> u64 {
+        self.order
+    }
+}
+
+/// The rest of a remembered step: its id and its name, which some lists read of all steps, and the step itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StoredStep {
+    id: StepId,
+    name: SmolStr,
+    step: Box<Step>,
+}
+
 impl StepRow {
-    /// Returns the row of a step.
+    /// Returns the row of a step that is not remembered.
     pub fn of(step: &Step) -> Self {
-        let spec = &step.spec;
+        Self::with_kind(step, Arc::new(StepKind::of(step)))
+    }
+
+    /// The step's [`Step::place`].
+    pub fn place(&self) -> u64 {
+        Step::place_of(self.order)
+    }
+
+    fn with_kind(step: &Step, kind: Arc<StepKind>) -> Self {
         Self {
             order: step.order(),
-            id: step.id.clone(),
-            name: SmolStr::new(&spec.name),
-            subject: spec.subject.clone(),
+            kind,
             state: step.state,
             is_part: step.part_of.is_some(),
-            priority: spec.priority,
             submitted_at: step.submitted_at,
-            began_at: began_at(step),
-            ended_at: ended_at(step),
+            began_at: step.latest().and_then(|attempt| attempt.began_at),
+            ended_at: step.finished.map(|end| end.at),
         }
     }
+}
 
-    /// Takes over what changes of a step.
-    fn renew(&mut self, step: &Step) {
-        self.state = step.state;
-        self.began_at = began_at(step);
-        self.ended_at = ended_at(step);
+/// A remembered step with its row. A list that passes over a step by its row, its id or its name does not read the step
+/// itself, which lies elsewhere in memory.
+#[derive(Clone, Copy, Debug)]
+pub struct ListedStep<'a> {
+    /// The row of the step.
+    pub row: &'a StepRow,
+    /// Id of the step.
+    pub id: &'a StepId,
+    /// Name of the step.
+    pub name: &'a SmolStr,
+    /// The step itself.
+    pub step: &'a Step,
+}
+
+impl<'a> ListedStep<'a> {
+    fn new((row, stored): (&'a StepRow, &'a StoredStep)) -> Self {
+        Self {
+            row,
+            id: &stored.id,
+            name: &stored.name,
+            step: &stored.step,
+        }
     }
-}
-
-fn began_at(step: &Step) -> Option<Time> {
-    step.latest().and_then(|attempt| attempt.began_at)
-}
-
-fn ended_at(step: &Step) -> Option<Time> {
-    step.finished.map(|end| end.at)
 }
 
 impl Steps {
@@ -111,7 +133,7 @@ impl Steps {
     /// The step with this id.
     pub fn get(&self, id: &StepId) -> Option<&Step> {
         let order = self.orders.get(id)?;
-        self.by_order.get(*order).map(|listed| &*listed.step)
+        self.by_order.get(*order).map(|stored| &*stored.step)
     }
 
     /// The step with this id, for changes that leave its place as it is. [`Steps::renew_row`] follows them.
@@ -119,15 +141,21 @@ impl Steps {
         let order = self.orders.get(id)?;
         self.by_order
             .get_mut(*order)
-            .map(|listed| &mut *listed.step)
+            .map(|(_, stored)| &mut *stored.step)
     }
 
     /// Makes the row of a step again, if there is one with this id.
     pub(crate) fn renew_row(&mut self, id: &StepId) {
-        let order = self.orders.get(id);
-        if let Some(listed) = order.and_then(|order| self.by_order.get_mut(*order)) {
-            listed.row.renew(&listed.step);
+        let found = self.orders.get(id);
+        let Some((row, stored)) = found.and_then(|order| self.by_order.get_mut(*order)) else {
+            return;
+        };
+        let step = &stored.step;
+        if !row.kind.is_of(step) {
+            let kind = self.kinds.take(StepKind::of(step));
+            self.kinds.release(&core::mem::replace(&mut row.kind, kind));
         }
+        *row = StepRow::with_kind(step, row.kind.clone());
     }
 
     /// Ids, in their own order.
@@ -137,24 +165,22 @@ impl Steps {
 
     /// Steps in the order of submission.
     pub fn values(&self) -> impl Iterator<Item = &Step> {
-        self.by_order.values().map(|listed| &*listed.step)
+        self.by_order.entries().map(|(_, stored)| &*stored.step)
     }
 
     /// Steps in the order of submission, for changes that leave their places and rows as they are.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Step> {
-        self.by_order.values_mut().map(|listed| &mut *listed.step)
+        self.by_order.values_mut().map(|stored| &mut *stored.step)
     }
 
     /// Steps that were submitted after the one of this order, in the order of submission.
-    pub(crate) fn after(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
-        let listed = self.by_order.after(order);
-        listed.map(|listed| (&listed.row, &*listed.step))
+    pub(crate) fn after(&self, order: u64) -> impl Iterator<Item = ListedStep<'_>> {
+        self.by_order.after(order).map(ListedStep::new)
     }
 
     /// Steps that were submitted before the one of this order, the last submitted first.
-    pub(crate) fn before(&self, order: u64) -> impl Iterator<Item = (&StepRow, &Step)> {
-        let listed = self.by_order.before(order);
-        listed.map(|listed| (&listed.row, &*listed.step))
+    pub(crate) fn before(&self, order: u64) -> impl Iterator<Item = ListedStep<'_>> {
+        self.by_order.before(order).map(ListedStep::new)
     }
 
     /// Steps that have ids of parts of an array, with their indexes.
@@ -166,17 +192,22 @@ impl Steps {
     /// Adds a step, in the place of one with its id.
     pub(crate) fn insert(&mut self, step: Step) {
         self.remove(&step.id);
-        let row = StepRow::of(&step);
-        self.orders.insert(row.id.clone(), row.order);
-        let step = Box::new(step);
-        let order = row.order;
-        self.by_order.insert(order, ListedStep { row, step });
+        let row = StepRow::with_kind(&step, self.kinds.take(StepKind::of(&step)));
+        self.orders.insert(step.id.clone(), row.order);
+        let stored = StoredStep {
+            id: step.id.clone(),
+            name: SmolStr::new(&step.spec.name),
+            step: Box::new(step),
+        };
+        self.by_order.insert(row, stored);
     }
 
     /// Removes the step with this id.
     pub(crate) fn remove(&mut self, id: &StepId) -> Option<Step> {
         let order = self.orders.remove(id)?;
-        self.by_order.remove(order).map(|listed| *listed.step)
+        let (row, stored) = self.by_order.remove(order)?;
+        self.kinds.release(&row.kind);
+        Some(*stored.step)
     }
 }
 

@@ -431,14 +431,34 @@ impl Scheduler {
 
     /// The most preferred pool of those in which a request waits.
     pub fn preferred_pool(&self, request: &Request) -> Option<&PoolName> {
-        let waits = self
-            .pools
-            .iter()
-            .filter(|(name, pool)| request.may_run_in(name, pool.terms().made));
-        let ranked = waits.filter_map(|(name, pool)| {
-            Some((pool.policy(&request.subject)?.priority, Reverse(name)))
-        });
+        self.preferred_pool_of(&request.subject, |name, made| {
+            request.may_run_in(name, made)
+        })
+    }
+
+    /// The most preferred pool of a subject, of those that `is_open` takes by their names and the records that created
+    /// them.
+    pub fn preferred_pool_of(
+        &self,
+        subject: &Subject,
+        is_open: impl Fn(&PoolName, u64) -> bool,
+    ) -> Option<&PoolName> {
+        let open = self.pools.iter();
+        let open = open.filter(|(name, pool)| is_open(name, pool.terms().made));
+        let ranked =
+            open.filter_map(|(name, pool)| Some((pool.policy(subject)?.priority, Reverse(name))));
         ranked.max().map(|(_, Reverse(name))| name)
+    }
+
+    /// Number of the record that created the newest pool; 0 if there is none.
+    pub fn newest_pool(&self) -> u64 {
+        let made = self.pools.values().map(|pool| pool.terms().made);
+        made.max().unwrap_or(0)
+    }
+
+    /// All nominations, by step.
+    pub fn nominations(&self) -> &BTreeMap<StepId, Nomination> {
+        &self.nominations
     }
 
     /// The pools in which a request waits, most preferred first: by policy priority, then by name.

@@ -10,7 +10,6 @@ use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::Caller;
-use crate::view;
 
 /// Pools and subjects of the things that some records are about.
 #[derive(Debug, Default)]
@@ -44,7 +43,7 @@ impl RecordScopes {
     fn found(core: &Core, steps: BTreeSet<StepId>, nodes: BTreeSet<NodeName>) -> Self {
         let steps = steps.into_iter().filter_map(|id| {
             let step = core.state().step(&id)?;
-            let pool = view::pool_of(core, step).cloned();
+            let pool = core.state().pool_of(step).cloned();
             Some((id, (step.spec.subject.clone(), pool)))
         });
         let nodes = nodes.into_iter().filter_map(|name| {

@@ -14,7 +14,6 @@ use super::super::error::ApiError;
 use super::super::verbs::{NODES, STEPS};
 use super::table::{self, CallRule, ScopeKind};
 use super::{Caller, pool_of_node};
-use crate::view;
 
 /// Pool and subject of a thing.
 struct OwnedScope {
@@ -199,7 +198,7 @@ async fn step(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
         let array = || Some(Cow::Borrowed(core.state().array_of(&id)?.0));
         let step = &*core.state().find(&id).or_else(array)?;
         Some(OwnedScope {
-            pool: view::pool_of(core, step).map(ToString::to_string),
+            pool: core.state().pool_of(step).map(ToString::to_string),
             subject: Some(step.spec.subject.to_string()),
         })
     };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use coordinator_core::{Core, Step, StepRow};
+use coordinator_core::{Core, ListedStep, Step, StepKind, StepRow};
 use jiff::Timestamp;
 use sluice_common::api::StepFilter;
 use sluice_common::array::part_id;
@@ -13,11 +13,11 @@ use sluice_common::state::StepState;
 use sluice_common::step::WorkKind;
 use sluice_common::step_names::StepNames;
 use sluice_common::time::{Span, Time};
+use smol_str::SmolStr;
 
 use super::super::error::ApiError;
 use super::super::params;
 use crate::clock::wall;
-use crate::view;
 
 /// Steps that one scan reads whole.
 pub(super) const READ_LIMIT: usize = 1000;
@@ -66,11 +66,11 @@ impl StepSelector {
     }
 
     /// Visits the steps that may match and whose order is after `place`, in the order of submission, until told to break.
-    pub(super) fn visit_after(
+    pub(super) fn visit_after<'a>(
         &self,
-        core: &Core,
+        core: &'a Core,
         place: u64,
-        mut visit: impl FnMut(&Candidate<'_>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&Candidate<'a>) -> ControlFlow<()>,
     ) {
         let _where_it_broke = match (&self.ids, &self.array) {
             (Some(ids), _) => {
@@ -85,25 +85,24 @@ impl StepSelector {
             }
             (None, None) => {
                 let mut all = core.state().steps_after(place);
-                all.try_for_each(|(row, step)| visit(&Candidate::Listed(row, step)))
+                all.try_for_each(|listed| visit(&Candidate::Listed(listed)))
             }
         };
     }
 
     /// Visits the steps that may match and whose order is before `place`, the last submitted first, until told to break.
-    pub(super) fn visit_before(
+    pub(super) fn visit_before<'a>(
         &self,
-        core: &Core,
+        core: &'a Core,
         place: u64,
-        mut visit: impl FnMut(&Candidate<'_>) -> ControlFlow<()>,
+        mut visit: impl FnMut(&Candidate<'a>) -> ControlFlow<()>,
     ) {
         let found = match (&self.ids, &self.array) {
             (Some(ids), _) => named(core, ids),
             (None, Some(array)) => parts_of(core, array, 0).map(Candidate::of).collect(),
             (None, None) => {
                 let mut all = core.state().steps_before(place);
-                let _where_it_broke =
-                    all.try_for_each(|(row, step)| visit(&Candidate::Listed(row, step)));
+                let _where_it_broke = all.try_for_each(|listed| visit(&Candidate::Listed(listed)));
                 return;
             }
         };
@@ -111,30 +110,33 @@ impl StepSelector {
         let _where_it_broke = before.try_for_each(visit);
     }
 
-    /// Whether a candidate matches all filters.
-    pub(super) fn takes(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
-        self.is_recent(candidate.row()) && self.takes_ever(core, candidate)
-    }
-
-    /// Whether it matches all filters except `since`.
-    pub(super) fn takes_ever(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
-        let (row, step) = (candidate.row(), candidate.step());
-        self.takes_row(row)
-            && (self.submitted_by.as_ref())
-                .is_none_or(|user| step.spec.submitted_by.as_ref() == Some(user))
-            && self.work.is_none_or(|work| step.spec.work == Some(work))
-            && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(step, key)))
-            && (self.pool.as_ref()).is_none_or(|pool| view::pool_of(core, step) == Some(pool))
-            && (self.node.as_ref()).is_none_or(|node| was_last_on(step, node))
-            && self.takes_part(core, row, step)
-    }
-
-    /// Whether its row matches the filters on rows except `since`.
-    fn takes_row(&self, row: &StepRow) -> bool {
+    /// Whether a row matches the filters on its state and its time of submission.
+    pub(super) fn takes_row(&self, row: &StepRow) -> bool {
         (self.states.as_ref()).is_none_or(|states| states.contains(&row.state))
             && (self.until).is_none_or(|until| row.submitted_at <= until)
-            && (self.subject.as_ref()).is_none_or(|subject| row.subject == *subject)
-            && (self.names.as_ref()).is_none_or(|names| names.select(row.id.as_str(), &row.name))
+    }
+
+    /// Whether a candidate matches the filters on its name, its node and its array.
+    pub(super) fn takes_itself(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
+        let row = candidate.row();
+        (self.names.as_ref())
+            .is_none_or(|names| names.select(candidate.id().as_str(), candidate.name()))
+            && (self.node.as_ref()).is_none_or(|node| was_last_on(candidate.step(), node))
+            && self.takes_part(core, row, candidate.step())
+    }
+
+    /// Whether steps of a kind match the filters on it, except that on the pool.
+    pub(super) fn takes_kind(&self, kind: &StepKind) -> bool {
+        (self.subject.as_ref()).is_none_or(|subject| kind.subject == *subject)
+            && (self.submitted_by.as_ref())
+                .is_none_or(|user| kind.submitted_by.as_ref() == Some(user))
+            && self.work.is_none_or(|work| kind.work == Some(work))
+            && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(kind, key)))
+    }
+
+    /// Whether steps in a pool match the filter on it.
+    pub(super) fn takes_pool(&self, pool: Option<&PoolName>) -> bool {
+        self.pool.is_none() || self.pool.as_ref() == pool
     }
 
     /// Whether parts of arrays are meant, if the step is one. A part whose array is unknown is listed like other steps.
@@ -159,13 +161,7 @@ impl StepSelector {
 
     /// Whether a filter is set that rows do not tell.
     pub(super) fn reads_steps(&self) -> bool {
-        self.ids.is_some()
-            || self.array.is_some()
-            || self.submitted_by.is_some()
-            || self.work.is_some()
-            || self.labels.is_some()
-            || self.pool.is_some()
-            || self.node.is_some()
+        self.ids.is_some() || self.array.is_some() || self.node.is_some()
     }
 
     pub(super) fn has_since(&self) -> bool {
@@ -182,7 +178,7 @@ impl StepSelector {
 
 /// A step that may match. Most are passed over by their rows alone.
 pub(super) enum Candidate<'a> {
-    Listed(&'a StepRow, &'a Step),
+    Listed(ListedStep<'a>),
     /// Found by its id. It may be a part of an array that is no step of its own.
     Found(Box<(StepRow, Cow<'a, Step>)>),
 }
@@ -194,14 +190,36 @@ impl<'a> Candidate<'a> {
 
     pub(super) fn row(&self) -> &StepRow {
         match self {
-            Self::Listed(row, _) => row,
+            Self::Listed(listed) => listed.row,
             Self::Found(found) => &found.0,
+        }
+    }
+
+    pub(super) fn id(&self) -> &StepId {
+        match self {
+            Self::Listed(listed) => listed.id,
+            Self::Found(found) => &found.1.id,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Listed(listed) => listed.name,
+            Self::Found(found) => &found.1.spec.name,
+        }
+    }
+
+    /// The name, to be kept.
+    pub(super) fn own_name(&self) -> SmolStr {
+        match self {
+            Self::Listed(listed) => listed.name.clone(),
+            Self::Found(found) => SmolStr::new(&found.1.spec.name),
         }
     }
 
     pub(super) fn step(&self) -> &Step {
         match self {
-            Self::Listed(_, step) => step,
+            Self::Listed(listed) => listed.step,
             Self::Found(found) => &found.1,
         }
     }
@@ -235,8 +253,8 @@ fn was_last_on(step: &Step, node: &NodeName) -> bool {
         .is_some_and(|attempt| attempt.on(node).is_some())
 }
 
-fn label<'a>(step: &'a Step, key: &str) -> Option<&'a str> {
-    let mut labels = step.spec.labels.iter();
+fn label<'a>(kind: &'a StepKind, key: &str) -> Option<&'a str> {
+    let mut labels = kind.labels.iter();
     let (_, value) = labels.find(|(name, _)| name.as_str() == key)?;
     Some(value.as_str())
 }

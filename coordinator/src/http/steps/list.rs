@@ -18,6 +18,7 @@ use super::super::params::{self, Params};
 use super::fields::StepFields;
 use super::filter::{Candidate, READ_LIMIT, ROW_LIMIT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
+use super::selection::Selection;
 use crate::view;
 
 #[derive(Deserialize)]
@@ -139,10 +140,11 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
+                let mut selection = Selection::new(core, &matcher, &who);
                 matcher.visit_after(core, from, |candidate| {
-                    if matcher.takes_ever(core, candidate) && who.lists(core, candidate.step()) {
+                    if selection.takes_ever(candidate) {
                         match matcher.is_recent(candidate.row()) {
-                            true => first.offer(core, candidate),
+                            true => first.offer(candidate, &mut selection),
                             false => seen.left_out += 1,
                         }
                     }
@@ -180,13 +182,12 @@ impl StepList {
         })
     }
 
-    /// Number of steps that one scan may go through: fewer if rows do not tell what is asked. The pool of a queued step, on
-    /// which the rights of most callers depend, is in no row.
+    /// Number of steps that one scan may go through: fewer if rows do not tell what is asked.
     fn scan_limit(&self) -> usize {
-        let by_rows = self.caller.is_unbounded()
-            && self.order.key != StepOrderKey::Pool
-            && !self.matcher.reads_steps();
-        if by_rows { ROW_LIMIT } else { READ_LIMIT }
+        match self.matcher.reads_steps() {
+            true => READ_LIMIT,
+            false => ROW_LIMIT,
+        }
     }
 
     fn offer<C: ToString>(
@@ -241,19 +242,21 @@ struct FoundSteps {
 
 /// Returns at most `want` of the next `limit` steps from a place on, and at most a page's bytes. A list with few matches
 /// takes several scans.
-fn scan(
-    core: &Core,
-    matcher: &StepSelector,
-    who: &Caller,
+fn scan<'a>(
+    core: &'a Core,
+    matcher: &'a StepSelector,
+    who: &'a Caller,
     (after, descending): (u64, bool),
     (want, limit): (usize, usize),
 ) -> FoundSteps {
     let mut count = ScanCount::default();
     let mut steps = Vec::new();
     let mut bytes = 0;
-    let visit = |candidate: &Candidate<'_>| {
-        let (row, step) = (candidate.row(), candidate.step());
-        if matcher.takes_ever(core, candidate) && who.lists(core, step) {
+    let mut selection = Selection::new(core, matcher, who);
+    let visit = |candidate: &Candidate<'a>| {
+        let row = candidate.row();
+        if selection.takes_ever(candidate) {
+            let step = candidate.step();
             if matcher.is_recent(row) {
                 bytes += text_bytes(step);
                 steps.push((row.order, view::step(core, step)));

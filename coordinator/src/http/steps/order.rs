@@ -3,11 +3,10 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use coordinator_core::Core;
 use serde::{Deserialize, Serialize};
 use sluice_common::api::StepOrderKey;
 use sluice_common::hex;
-use sluice_common::id::{PoolName, StepId};
+use sluice_common::id::StepId;
 use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
@@ -16,7 +15,7 @@ use smol_str::SmolStr;
 use super::super::error::ApiError;
 use super::super::params;
 use super::filter::Candidate;
-use crate::view;
+use super::selection::Selection;
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,23 +48,25 @@ impl StepOrder {
     }
 
     /// Returns the position of a step in this order.
-    fn position(self, core: &Core, candidate: &Candidate<'_>) -> StepPosition {
+    fn position<'a>(
+        self,
+        candidate: &Candidate<'a>,
+        selection: &mut Selection<'a>,
+    ) -> StepPosition {
         let row = candidate.row();
         let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
         let value = match self.key {
             StepOrderKey::Submitted => Some(number(row.order)),
             StepOrderKey::Started => time(row.began_at),
             StepOrderKey::Ended => time(row.ended_at),
-            StepOrderKey::Name => Some(OrderValue::Text(row.name.clone())),
+            StepOrderKey::Name => Some(OrderValue::Text(candidate.own_name())),
             StepOrderKey::State => {
                 let order = StepState::ALL.iter().position(|state| *state == row.state);
                 order.map(|order| number(order as u64))
             }
-            StepOrderKey::Subject => Some(text(row.subject.as_str())),
-            StepOrderKey::Pool => {
-                view::pool_of(core, candidate.step()).map(|pool| text(PoolName::as_str(pool)))
-            }
-            StepOrderKey::Priority => Some(OrderValue::Number(row.priority)),
+            StepOrderKey::Subject => Some(text(row.kind.subject.as_str())),
+            StepOrderKey::Pool => selection.pool_of(candidate).map(|pool| text(pool.as_str())),
+            StepOrderKey::Priority => Some(OrderValue::Number(row.kind.priority)),
         };
         StepPosition {
             descending: self.descending,
@@ -154,14 +155,14 @@ impl PageSteps {
         }
     }
 
-    pub(super) fn offer(&mut self, core: &Core, candidate: &Candidate<'_>) {
-        let position = self.order.position(core, candidate);
+    pub(super) fn offer<'a>(&mut self, candidate: &Candidate<'a>, selection: &mut Selection<'a>) {
+        let position = self.order.position(candidate, selection);
         if self.after.as_ref().is_some_and(|after| position <= *after)
             || self.bound.as_ref().is_some_and(|bound| position >= *bound)
         {
             return;
         }
-        self.kept.push((position, candidate.row().id.clone()));
+        self.kept.push((position, candidate.id().clone()));
         if self.kept.len() == 2 * self.room {
             let (_, last, _) = self.kept.select_nth_unstable(self.room - 1);
             self.bound = Some(last.0.clone());

@@ -52,6 +52,55 @@ fn lists_are_filtered_by_name_id_and_time() {
     }
 }
 
+/// What is answered once for all steps of a kind holds for each of them.
+#[test]
+fn steps_that_are_alike_differ_where_they_do() {
+    let harness = Harness::start();
+    let policy = |pool: &str, priority: u32| {
+        let path = format!("/v1/pools/{pool}/policies/team");
+        let (status, answer) = harness.put(&path, &format!(r#"{{"priority":{priority}}}"#));
+        assert_eq!(status, 200, "{answer}");
+    };
+    let submit = |id: &str, more: Value| {
+        let mut body =
+            json!({ "id": id, "command": ["true"], "subject": "team", "allow_pending": true });
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, answer) = harness.post("/v1/steps", &body.to_string());
+        assert_eq!(status, 201, "{answer}");
+    };
+    policy("default", 1);
+    submit("early", json!({}));
+    // A pool that is preferred by those who were submitted after it was made.
+    harness.put("/v1/pools/new", "{}");
+    policy("new", 2);
+    submit("late", json!({}));
+    submit("vision", json!({ "labels": { "team": "vision" } }));
+    submit("named", json!({ "pool": "default" }));
+    submit("held", json!({}));
+    submit("gone", json!({}));
+    submit("other", json!({ "labels": { "team": "vision" } }));
+    harness.post("/v1/steps/held:suspend", "");
+    harness.post("/v1/steps/gone:cancel", "");
+    for (query, expected) in [
+        ("pool=default", "early named"),
+        ("pool=new", "late vision held other"),
+        ("labels=team=vision", "vision other"),
+        ("labels=!team&pool=new", "late held"),
+        ("state=queued&pool=default", "early named"),
+        ("sort=pool", "early named late vision held other gone"),
+    ] {
+        let (_, page) = harness.get(&format!("/v1/steps?{query}"));
+        assert_eq!(ids(&page).join(" "), expected, "{query}");
+        for step in page["items"].as_array().unwrap() {
+            let id = step["id"].as_str().unwrap();
+            let pool = &harness.get(&format!("/v1/steps/{id}")).1["pool"];
+            assert_eq!(step["pool"], *pool, "{query}: {id}");
+        }
+    }
+}
+
 #[test]
 fn lists_are_sorted_paged_and_shortened() {
     let harness = Harness::start();

@@ -1,0 +1,116 @@
+//! Which steps a list has: those that its filters take and its caller may see. What is the same for all steps of a kind
+//! is decided once for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use coordinator_core::{Core, StepKind};
+use sluice_common::access::{Resource, Verb};
+use sluice_common::id::PoolName;
+use sluice_common::state::StepState;
+
+use super::super::access::Caller;
+use super::filter::{Candidate, StepSelector};
+
+/// The steps that a selector takes and a caller may see, at one moment of the core.
+pub(super) struct Selection<'a> {
+    core: &'a Core,
+    selector: &'a StepSelector,
+    caller: &'a Caller,
+    /// Number of the record that created the newest pool. Steps of one kind that were accepted later prefer the same pool.
+    newest_pool: u64,
+    /// Pools of the nominated steps, by their orders.
+    nominated: BTreeMap<u64, &'a PoolName>,
+    answers: HashMap<KindKey, KindAnswer<'a>>,
+    /// The answer that was used last: steps that lie side by side are mostly of one kind.
+    latest: Option<(KindKey, KindAnswer<'a>)>,
+}
+
+/// A kind, and whether the step is queued.
+type KindKey = (*const StepKind, bool);
+
+/// What holds for all steps of a kind.
+#[derive(Clone, Copy)]
+struct KindAnswer<'a> {
+    pool: Option<&'a PoolName>,
+    taken: bool,
+}
+
+impl<'a> Selection<'a> {
+    pub(super) fn new(core: &'a Core, selector: &'a StepSelector, caller: &'a Caller) -> Self {
+        let scheduler = core.state().scheduler();
+        let nominations = scheduler.nominations().iter();
+        let nominated = nominations.filter_map(|(id, nomination)| {
+            Some((core.state().step(id)?.order(), &nomination.pool))
+        });
+        Self {
+            core,
+            selector,
+            caller,
+            newest_pool: scheduler.newest_pool(),
+            nominated: nominated.collect(),
+            answers: HashMap::new(),
+            latest: None,
+        }
+    }
+
+    /// Whether the list has a candidate, or would have it without its filter `since`.
+    pub(super) fn takes_ever(&mut self, candidate: &Candidate<'a>) -> bool {
+        // The cheapest question first.
+        self.selector.takes_row(candidate.row())
+            && self.answer(candidate).taken
+            && self.selector.takes_itself(self.core, candidate)
+    }
+
+    /// Whether the list has a candidate.
+    pub(super) fn takes(&mut self, candidate: &Candidate<'a>) -> bool {
+        self.selector.is_recent(candidate.row()) && self.takes_ever(candidate)
+    }
+
+    /// The pool of a candidate.
+    pub(super) fn pool_of<'b>(&mut self, candidate: &'b Candidate<'a>) -> Option<&'b PoolName> {
+        self.answer(candidate).pool
+    }
+
+    fn answer<'b>(&mut self, candidate: &'b Candidate<'a>) -> KindAnswer<'b> {
+        let listed = match candidate {
+            Candidate::Listed(listed) => listed,
+            // Its kind is its own.
+            Candidate::Found(found) => {
+                return self.judge(&found.0.kind, self.core.state().pool_of(&found.1));
+            }
+        };
+        let row = listed.row;
+        let is_queued = row.state == StepState::Queued;
+        let nominated = self.nominated.get(&row.order).filter(|_| is_queued);
+        if let Some(pool) = nominated {
+            return self.judge(&row.kind, Some(pool));
+        }
+        if is_queued && row.place() < self.newest_pool {
+            return self.judge(&row.kind, self.core.state().pool_of_kind(row));
+        }
+        let key = (Arc::as_ptr(&row.kind), is_queued);
+        if let Some((_, answer)) = self.latest.filter(|(known, _)| *known == key) {
+            return answer;
+        }
+        let answer = match self.answers.get(&key) {
+            Some(known) => *known,
+            None => self.judge(&row.kind, self.core.state().pool_of_kind(row)),
+        };
+        self.answers.insert(key, answer);
+        self.latest = Some((key, answer));
+        answer
+    }
+
+    fn judge<'b>(&self, kind: &StepKind, pool: Option<&'b PoolName>) -> KindAnswer<'b> {
+        let taken = self.takes_kind(kind, pool);
+        KindAnswer { pool, taken }
+    }
+
+    /// Whether the selector takes steps of a kind in a pool, and the caller may see them.
+    fn takes_kind(&self, kind: &StepKind, pool: Option<&PoolName>) -> bool {
+        let name = pool.map(PoolName::as_str);
+        let may = |verb| (self.caller).may_step(verb, Resource::Steps, kind.subject.as_str(), name);
+        self.selector.takes_kind(kind) && self.selector.takes_pool(pool) && may(Verb::List)
+    }
+}
