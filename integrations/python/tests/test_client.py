@@ -37,13 +37,12 @@ def test_inputs_are_in_the_directory_of_the_step(client: sluice.Client, tmp_path
     program = tmp_path / "show"
     program.write_text("#!/bin/sh\nfind . -type f | sort; cat data/deep/table\n")
     program.chmod(0o755)
-    inputs = [tmp_path / "data", f"{program}:bin/show"]
-    step = client.wait(client.submit(["bin/show"], inputs=inputs, **SMALL)).check()
+    step = client.wait(client.submit(["bin/show"], inputs=[tmp_path / "data", f"{program}:bin/show"], **SMALL)).check()
     assert client.output(step) == b"./bin/show\n./data/deep/table\n1,2\n"
     with pytest.raises(FileNotFoundError):
         client.submit(["true"], inputs=[tmp_path / "missing"])
     with pytest.raises(TypeError, match="a list of paths"):
-        client.submit(["true"], inputs="data")  # type: ignore[arg-type]
+        client.submit(["true"], inputs="data")
     with pytest.raises(sluice.Invalid, match="`workdir` names another"):
         client.submit(["true"], inputs=[program], workdir="/tmp")
 

@@ -42,8 +42,8 @@ def find(inputs: Sequence[str | os.PathLike[str]]) -> list[LocalInput]:
     if isinstance(inputs, (str, os.PathLike)):
         raise TypeError(f"inputs are a list of paths, not one: write [{os.fspath(inputs)!r}]")
     found = []
-    for text in map(os.fspath, inputs):
-        name = ""
+    for it in inputs:
+        text, name = os.fspath(it), ""
         if not os.path.exists(text):
             path, colon, name = text.rpartition(":")
             text = path if colon else text
