@@ -31,7 +31,9 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
         }
         ErrorKind::InvalidValue => {
             let value = said(error, ContextKind::InvalidValue)?;
-            of_thing(&value, typed).or_else(|| without_kind(&value, typed))
+            of_thing(&value, typed)
+                .or_else(|| without_kind(&value, typed))
+                .or_else(|| of_format(&value))
         }
         ErrorKind::UnknownArgument => {
             let word = said(error, ContextKind::InvalidArg)?;
@@ -122,7 +124,7 @@ fn of_foreign_thing(typed: &[String]) -> Option<String> {
 /// Returns the command with the kind of a thing that was named without it.
 fn without_kind(name: &str, typed: &[String]) -> Option<String> {
     let at = typed.iter().position(|word| word == name)?;
-    if at + 1 < typed.len() {
+    if typed[at + 1..].iter().any(|word| !word.starts_with('-')) {
         return None;
     }
     let name = safe(name);
@@ -136,6 +138,13 @@ fn without_kind(name: &str, typed: &[String]) -> Option<String> {
         )),
         _ => None,
     }
+}
+
+/// Returns the equivalent of a format of kubectl in which the caller names the columns.
+fn of_format(value: &str) -> Option<String> {
+    let (word, _) = value.split_once('=').unwrap_or((value, ""));
+    let is_custom = ["custom", "custom-columns"].contains(&word);
+    is_custom.then(|| told(&format!("-o {word}"), &["--columns ID,STATE"]))
 }
 
 fn equivalent(line: &[String]) -> Option<String> {
@@ -229,6 +238,10 @@ mod tests {
             ("delete job a", "`delete job`: sluice cancel STEP"),
             ("get pods -A", "`get pods`: sluice get steps"),
             (
+                "get steps -o custom-columns=ID:.id",
+                "`-o custom-columns`: --columns ID,STATE",
+            ),
+            (
                 "get all",
                 "`get all`: sluice get steps, or sluice get pools",
             ),
@@ -261,7 +274,7 @@ mod tests {
                 "write what it is: sluice describe step a, or sluice describe node a",
             ),
             (
-                "delete a",
+                "delete a --yes",
                 "write what it is, such as sluice delete pool a; a step is ended by sluice cancel a",
             ),
         ] {

@@ -72,7 +72,14 @@ pub(crate) struct StepFlags {
     #[arg(long, value_name = "N", help_heading = "Life")]
     pub(crate) retries: Option<u32>,
     /// Longest run time, such as 2h; also as Slurm writes it: 90 (minutes), 90:00, 2:00:00, 1-12 or 1-12:00:00.
-    #[arg(short, long, value_name = "DURATION", value_parser = run_time, help_heading = "Life")]
+    #[arg(
+        short,
+        long,
+        visible_aliases = ["time-limit", "time"],
+        value_name = "DURATION",
+        value_parser = run_time,
+        help_heading = "Life"
+    )]
     pub(crate) timeout: Option<Span>,
     /// Longest time in the queue before it fails, such as 10m; 0s is to start at once or not at all.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]

@@ -128,7 +128,6 @@ const REQUEST: &[FlagsWithEffect] = &[
     ),
     (&["--job-name", "-J"], Same("--name NAME")),
     (&["--dependency", "--depends-on"], Same("--after STEP:ok")),
-    (&["--time", "--time-limit"], Same("--timeout 1:00:00")),
     (&["--chdir", "-D", "--cwd"], Same("--workdir DIR")),
     (&["--error"], Same("--stderr FILE")),
     (&["--export", "--env-add"], Same("--env NAME=VALUE")),
