@@ -13,7 +13,6 @@ use sluice_common::state::StepState;
 use sluice_common::step::WorkKind;
 use sluice_common::step_names::StepNames;
 use sluice_common::time::{Span, Time};
-use smol_str::SmolStr;
 
 use super::super::error::ApiError;
 use super::super::params;
@@ -121,7 +120,9 @@ impl StepSelector {
         let row = candidate.row();
         (self.names.as_ref())
             .is_none_or(|names| names.select(candidate.id().as_str(), candidate.name()))
-            && (self.node.as_ref()).is_none_or(|node| was_last_on(candidate.step(), node))
+            && (self.node.as_ref()).is_none_or(|node| {
+                row.kind.granted.is_some() && was_last_on(candidate.step(), node)
+            })
             && self.takes_part(core, row, candidate.step())
     }
 
@@ -206,14 +207,6 @@ impl<'a> Candidate<'a> {
         match self {
             Self::Listed(listed) => listed.name,
             Self::Found(found) => &found.1.spec.name,
-        }
-    }
-
-    /// The name, to be kept.
-    pub(super) fn own_name(&self) -> SmolStr {
-        match self {
-            Self::Listed(listed) => listed.name.clone(),
-            Self::Found(found) => SmolStr::new(&found.1.spec.name),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Orders of the list of steps. In the order of submission, in both directions, the core has an index. For the others a
 //! page goes through all steps, by short scans, and keeps the first that belong on it.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 use sluice_common::api::StepOrderKey;
 use sluice_common::hex;
-use sluice_common::id::StepId;
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
@@ -48,27 +48,27 @@ impl StepOrder {
     }
 
     /// Returns the position of a step in this order.
-    fn position<'a>(
+    fn position<'b>(
         self,
-        candidate: &Candidate<'a>,
-        selection: &mut Selection<'a>,
-    ) -> StepPosition {
+        candidate: &'b Candidate<'_>,
+        pool: Option<&'b PoolName>,
+    ) -> PositionRef<'b> {
         let row = candidate.row();
         let time = |time: Option<Time>| time.map(|time| number(time.unix_millis()));
         let value = match self.key {
             StepOrderKey::Submitted => Some(number(row.order)),
             StepOrderKey::Started => time(row.began_at),
             StepOrderKey::Ended => time(row.ended_at),
-            StepOrderKey::Name => Some(OrderValue::Text(candidate.own_name())),
+            StepOrderKey::Name => Some(ValueRef::Text(candidate.name())),
             StepOrderKey::State => {
                 let order = StepState::ALL.iter().position(|state| *state == row.state);
                 order.map(|order| number(order as u64))
             }
-            StepOrderKey::Subject => Some(text(row.kind.subject.as_str())),
-            StepOrderKey::Pool => selection.pool_of(candidate).map(|pool| text(pool.as_str())),
-            StepOrderKey::Priority => Some(OrderValue::Number(row.kind.priority)),
+            StepOrderKey::Subject => Some(ValueRef::Text(row.kind.subject.as_str())),
+            StepOrderKey::Pool => pool.map(|pool| ValueRef::Text(pool.as_str())),
+            StepOrderKey::Priority => Some(ValueRef::Number(row.kind.priority)),
         };
-        StepPosition {
+        PositionRef {
             descending: self.descending,
             value,
             place: row.order,
@@ -76,22 +76,17 @@ impl StepOrder {
     }
 }
 
-fn number(value: u64) -> OrderValue {
-    OrderValue::Number(i64::try_from(value).unwrap_or(i64::MAX))
+fn number(value: u64) -> ValueRef<'static> {
+    ValueRef::Number(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-fn text(value: &str) -> OrderValue {
-    OrderValue::Text(value.into())
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum OrderValue {
     Number(i64),
     Text(SmolStr),
 }
 
-/// Position of a step in a sorted list. Steps without a value come last; of equal ones the earlier submitted comes
-/// first.
+/// Position of a step in a sorted list, as a cursor has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StepPosition {
     descending: bool,
@@ -99,14 +94,55 @@ pub(super) struct StepPosition {
     place: u64,
 }
 
-impl Ord for StepPosition {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ValueRef<'a> {
+    Number(i64),
+    Text(&'a str),
+}
+
+/// The position of a step that is passed over: most are compared with one other and not kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct PositionRef<'a> {
+    descending: bool,
+    value: Option<ValueRef<'a>>,
+    place: u64,
+}
+
+impl PositionRef<'_> {
+    fn to_position(self) -> StepPosition {
+        let value = self.value.map(|value| match value {
+            ValueRef::Number(number) => OrderValue::Number(number),
+            ValueRef::Text(text) => OrderValue::Text(text.into()),
+        });
+        StepPosition {
+            descending: self.descending,
+            value,
+            place: self.place,
+        }
+    }
+}
+
+/// Steps without a value come last; of equal ones the earlier submitted comes first.
+impl Ord for PositionRef<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let values = match (&self.value, &other.value) {
-            (Some(own), Some(other)) if self.descending => Reverse(own).cmp(&Reverse(other)),
+            (Some(own), Some(other)) if self.descending => other.cmp(own),
             (Some(own), Some(other)) => own.cmp(other),
             (own, other) => other.is_some().cmp(&own.is_some()),
         };
         values.then(self.place.cmp(&other.place))
+    }
+}
+
+impl PartialOrd for PositionRef<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for StepPosition {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.view().cmp(&other.view())
     }
 }
 
@@ -125,6 +161,18 @@ impl std::fmt::Display for StepPosition {
 }
 
 impl StepPosition {
+    fn view(&self) -> PositionRef<'_> {
+        let value = self.value.as_ref().map(|value| match value {
+            OrderValue::Number(number) => ValueRef::Number(*number),
+            OrderValue::Text(text) => ValueRef::Text(text),
+        });
+        PositionRef {
+            descending: self.descending,
+            value,
+            place: self.place,
+        }
+    }
+
     /// Parses a cursor of a list in this order.
     pub(super) fn read(cursor: &str, order: StepOrder) -> Option<Self> {
         let json = hex::decode_all(cursor)?;
@@ -156,13 +204,16 @@ impl PageSteps {
     }
 
     pub(super) fn offer<'a>(&mut self, candidate: &Candidate<'a>, selection: &mut Selection<'a>) {
-        let position = self.order.position(candidate, selection);
-        if self.after.as_ref().is_some_and(|after| position <= *after)
-            || self.bound.as_ref().is_some_and(|bound| position >= *bound)
-        {
+        let by_pool = self.order.key == StepOrderKey::Pool;
+        let pool = by_pool.then(|| selection.pool_of(candidate)).flatten();
+        let position = self.order.position(candidate, pool);
+        let is_before = |bound: &StepPosition| position < bound.view();
+        let is_after = |after: &StepPosition| position > after.view();
+        if !self.after.as_ref().is_none_or(is_after) || !self.bound.as_ref().is_none_or(is_before) {
             return;
         }
-        self.kept.push((position, candidate.id().clone()));
+        self.kept
+            .push((position.to_position(), candidate.id().clone()));
         if self.kept.len() == 2 * self.room {
             let (_, last, _) = self.kept.select_nth_unstable(self.room - 1);
             self.bound = Some(last.0.clone());

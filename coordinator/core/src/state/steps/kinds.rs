@@ -48,12 +48,18 @@ impl StepKind {
         }
     }
 
-    /// Whether it is still the kind of a step. The rest of a step does not change.
+    /// Whether it is still the kind of a step, which a grant or a move may have changed.
     pub(super) fn is_of(&self, step: &Step) -> bool {
+        let spec = &step.spec;
         self.granted.as_ref() == granted(step)
             && self.only_pool.as_ref() == step.only_pool()
             && self.policy_subject == *step.policy_subject()
             && self.excluded_pools == step.excluded_pools
+            && self.subject == spec.subject
+            && self.submitted_by == spec.submitted_by
+            && self.work == spec.work
+            && self.labels == spec.labels
+            && self.priority == spec.priority
     }
 }
 
