@@ -1,4 +1,4 @@
-"""Examples of docstrings and of `docs/python.md` do what they show, on a live cluster."""
+"""Examples of docstrings and of pages do what they show, on a live cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import sluice
 
-PAGE = Path(__file__).parents[3] / "docs/python.md"
+DOCS = Path(__file__).parents[3] / "docs"
 MODULES = ["sluice", *(f"sluice.{it.name}" for it in pkgutil.iter_modules(sluice.__path__))]
 
 
@@ -41,14 +41,16 @@ def test_examples_of_docstrings(
         run(test)
 
 
-def test_the_page_on_python(client: sluice.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["python.md", "integrating.md"])
+def test_examples_of_pages(name: str, client: sluice.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    page = DOCS / name
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
     assert len(blocks) > 5
     known = {**names(client), "__name__": "__main__"}
     for number, block in enumerate(blocks):
         assert ">>>" in block
-        test = doctest.DocTestParser().get_doctest(block, {}, f"block {number}", str(PAGE), 0)
+        test = doctest.DocTestParser().get_doctest(block, {}, f"block {number}", str(page), 0)
         test.globs = known
         said: list[str] = []
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)

@@ -1,5 +1,5 @@
 //! The API's description, checked by external programs: a validator, the schemas against real answers, and a generated
-//! client. And its text in `docs/http.md`.
+//! client. And its text in `docs/http.md` and `docs/integrating.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -84,10 +84,6 @@ fn a_generated_client_drives_the_api() {
     assert_eq!(said, "OK\n");
 }
 
-/// The page on the API.
-const PAGE: &str = include_str!("../../../docs/http.md");
-
-/// Returns the rows of the table below a heading of the page, without its head.
 /// Each way in which the rules reject a step, with its sentence.
 const REJECTIONS: &str = include_str!("../../rejections/steps.json");
 
@@ -160,23 +156,16 @@ fn the_page_on_troubleshooting_has_every_code_and_what_to_do() {
     assert_eq!(old, None, "renew the page by SLUICE_PAGES=write");
 }
 
-/// Returns the fenced blocks of the page in order, each with the word after its fence. The first one sets the variables
-/// that the others use.
-fn blocks() -> Vec<(&'static str, &'static str)> {
-    let fenced = PAGE.split("```").skip(1).step_by(2);
-    fenced
-        .map(|block| block.split_once('\n').unwrap())
-        .collect()
-}
-
-#[test]
-fn every_example_of_the_page_works() {
+/// Runs the fenced blocks of a page in order, and returns what they print. The first one sets the variables that the others
+/// use.
+fn said_by(page: &str, python: impl Fn(&str, &Dev) -> String) -> String {
     let dev = Dev::start();
     let config = dev.folder().join(".config/sluice");
     fs::create_dir_all(&config).unwrap();
     fs::copy(&dev.context, config.join("context.json")).unwrap();
-    let blocks = blocks();
-    let (_, variables) = blocks[0];
+    let fenced = page.split("```").skip(1).step_by(2);
+    let mut blocks = fenced.map(|block| block.split_once('\n').unwrap());
+    let (_, variables) = blocks.next().unwrap();
     let shell = |text: &str| {
         let mut shell = Command::new("bash");
         shell
@@ -186,14 +175,39 @@ fn every_example_of_the_page_works() {
         shell
     };
     let mut said = String::new();
-    for (kind, text) in &blocks[1..] {
-        match *kind {
+    for (kind, text) in blocks {
+        match kind {
             "sh" => said.push_str(&ok(&shell(text).output().unwrap())),
             "sh follow" => said.push_str(&first_event(shell(text))),
-            "python" => said.push_str(&ok(&in_python(text, &dev).output().unwrap())),
+            "python" => said.push_str(&python(text, &dev)),
             _ => panic!("nobody runs this block: {kind}\n{text}"),
         }
     }
+    said
+}
+
+#[test]
+fn every_example_for_orchestrators_works() {
+    // The package's own tests run those in Python.
+    let page = include_str!("../../../docs/integrating.md");
+    let said = said_by(page, |_, _| String::new());
+    for expected in [
+        "\nched\n",
+        "event: coordinator_started",
+        r#""labels":{"run":"nightly-7"}"#,
+        r#""matched":0"#,
+        r#"{"id":"nightly-7.fetch.1","state":"succeeded","exit":{"#,
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn every_example_of_the_page_works() {
+    let page = include_str!("../../../docs/http.md");
+    let said = said_by(page, |text, dev| {
+        ok(&in_python(text, dev).output().unwrap())
+    });
     for expected in [
         "trained\n",
         "ne\n",
