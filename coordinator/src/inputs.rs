@@ -89,7 +89,7 @@ struct Shared {
     contents: Mutex<Contents>,
 }
 
-/// What is stored.
+/// The stored files, and the space that they take.
 #[derive(Debug, Default)]
 struct Contents {
     stored: BTreeMap<InputKey, StoredInput>,

@@ -276,7 +276,7 @@ impl State {
         named.or(step.only_pool()).or_else(preferred)
     }
 
-    /// As [`State::pool_of`], for a listed step of a kind, which was not nominated.
+    /// The pool of a listed step that is not nominated: as [`State::pool_of`], by its row alone.
     pub fn pool_of_kind<'a>(&'a self, row: &'a StepRow) -> Option<&'a PoolName> {
         let kind = &row.kind;
         let only = kind.only_pool.as_ref();

@@ -6,7 +6,7 @@ mod filter;
 mod list;
 mod many;
 mod order;
-mod selection;
+mod step_scan;
 
 use axum::Json;
 use axum::extract::{Request, State};

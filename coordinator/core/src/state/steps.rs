@@ -35,7 +35,7 @@ pub struct Steps {
 pub struct StepRow {
     /// The step's [`Step::order`].
     pub order: u64,
-    /// What it has in common with others.
+    /// Kind of the step: the parts that it has in common with others.
     pub kind: Arc<StepKind>,
     /// State of the step.
     pub state: StepState,

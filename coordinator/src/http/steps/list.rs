@@ -18,7 +18,7 @@ use super::super::params::{self, Params};
 use super::fields::StepFields;
 use super::filter::{Candidate, READ_LIMIT, ROW_LIMIT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
-use super::selection::Selection;
+use super::step_scan::StepScan;
 use crate::view;
 
 #[derive(Deserialize)]
@@ -140,11 +140,11 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
-                let mut selection = Selection::new(core, &matcher, &who);
+                let mut step_scan = StepScan::new(core, &matcher, &who);
                 matcher.visit_after(core, from, |candidate| {
-                    if selection.takes_ever(candidate) {
+                    if step_scan.takes_ever(candidate) {
                         match matcher.is_recent(candidate.row()) {
-                            true => first.offer(candidate, &mut selection),
+                            true => first.offer(candidate, &mut step_scan),
                             false => seen.left_out += 1,
                         }
                     }
@@ -252,10 +252,10 @@ fn scan<'a>(
     let mut count = ScanCount::default();
     let mut steps = Vec::new();
     let mut bytes = 0;
-    let mut selection = Selection::new(core, matcher, who);
+    let mut step_scan = StepScan::new(core, matcher, who);
     let visit = |candidate: &Candidate<'a>| {
         let row = candidate.row();
-        if selection.takes_ever(candidate) {
+        if step_scan.takes_ever(candidate) {
             let step = candidate.step();
             if matcher.is_recent(row) {
                 bytes += text_bytes(step);

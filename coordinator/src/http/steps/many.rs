@@ -29,7 +29,7 @@ use super::super::error::ApiError;
 use super::super::params::{self, Params};
 use super::filter::{READ_LIMIT, StepSelector};
 use super::grace;
-use super::selection::Selection;
+use super::step_scan::StepScan;
 use crate::engine::EngineStopped;
 
 /// Steps that one round acts on: a small part of what the engine handles between two commits.
@@ -249,18 +249,18 @@ fn scan(
     range: ScanRange,
 ) -> (Vec<FoundStep>, Option<u64>) {
     let (mut found, mut seen, mut next) = (Vec::new(), 0, None);
-    let mut selection = Selection::new(core, matcher, caller);
+    let mut step_scan = StepScan::new(core, matcher, caller);
     matcher.visit_after(core, range.after, |candidate| {
         let (row, step) = (candidate.row(), candidate.step());
         if row.order > range.last {
             return ControlFlow::Break(());
         }
         let mut may_change = || {
-            let pool = selection.pool_of(candidate).map(PoolName::as_str);
+            let pool = step_scan.pool_of(candidate).map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
             caller.may_step(action.verb(), Resource::Steps, subject, pool)
         };
-        if action.changes(step) && may_change() && selection.takes(candidate) {
+        if action.changes(step) && may_change() && step_scan.takes(candidate) {
             found.push(FoundStep::of(step));
         }
         seen += 1;

@@ -15,7 +15,7 @@ use smol_str::SmolStr;
 use super::super::error::ApiError;
 use super::super::params;
 use super::filter::Candidate;
-use super::selection::Selection;
+use super::step_scan::StepScan;
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,9 +203,9 @@ impl PageSteps {
         }
     }
 
-    pub(super) fn offer<'a>(&mut self, candidate: &Candidate<'a>, selection: &mut Selection<'a>) {
+    pub(super) fn offer<'a>(&mut self, candidate: &Candidate<'a>, step_scan: &mut StepScan<'a>) {
         let by_pool = self.order.key == StepOrderKey::Pool;
-        let pool = by_pool.then(|| selection.pool_of(candidate)).flatten();
+        let pool = by_pool.then(|| step_scan.pool_of(candidate)).flatten();
         let position = self.order.position(candidate, pool);
         let is_before = |bound: &StepPosition| position < bound.view();
         let is_after = |after: &StepPosition| position > after.view();

@@ -1,5 +1,5 @@
-//! Which steps a list has: those that its filters take and its caller may see. What is the same for all steps of a kind
-//! is decided once for them.
+//! A scan for a list: the steps that its filters take and its caller may see. For all steps of a kind it is decided
+//! once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::super::access::Caller;
 use super::filter::{Candidate, StepSelector};
 
 /// The steps that a selector takes and a caller may see, at one moment of the core.
-pub(super) struct Selection<'a> {
+pub(super) struct StepScan<'a> {
     core: &'a Core,
     selector: &'a StepSelector,
     caller: &'a Caller,
@@ -29,14 +29,14 @@ pub(super) struct Selection<'a> {
 /// A kind, and whether the step is queued.
 type KindKey = (*const StepKind, bool);
 
-/// What holds for all steps of a kind.
+/// The answer for all steps of a kind.
 #[derive(Clone, Copy)]
 struct KindAnswer<'a> {
     pool: Option<&'a PoolName>,
     taken: bool,
 }
 
-impl<'a> Selection<'a> {
+impl<'a> StepScan<'a> {
     pub(super) fn new(core: &'a Core, selector: &'a StepSelector, caller: &'a Caller) -> Self {
         let scheduler = core.state().scheduler();
         let nominations = scheduler.nominations().iter();

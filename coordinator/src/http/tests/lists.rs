@@ -52,7 +52,7 @@ fn lists_are_filtered_by_name_id_and_time() {
     }
 }
 
-/// What is answered once for all steps of a kind holds for each of them.
+/// An answer for all steps of a kind holds for each of them.
 #[test]
 fn steps_that_are_alike_differ_where_they_do() {
     let harness = Harness::start();

@@ -1,4 +1,4 @@
-//! What steps that were submitted alike have in common, kept once for all of them.
+//! Kinds of steps: the parts that steps which were submitted alike have in common, kept once for all of them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -9,7 +9,7 @@ use sluice_common::step::WorkKind;
 
 use crate::model::step::Step;
 
-/// What lists read of a step and many steps have in common.
+/// The parts of a step that lists read and that many steps have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StepKind {
     /// Subject of the step.

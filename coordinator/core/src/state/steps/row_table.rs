@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Bound;
 
-/// Most entries in one chunk.
+/// Most entries in one segment.
 const MOST: usize = 512;
 
 /// A row, which knows its own key.
@@ -13,22 +13,22 @@ pub(super) trait Row {
     fn order(&self) -> u64;
 }
 
-/// Rows in chunks, sorted by their orders, with what belongs to each in a column of its own: going through the rows of
+/// Rows in segments, sorted by their orders, with what belongs to each in a column of its own: going through the rows of
 /// 100,000 entries takes a millisecond or two, and many times as long if each lies elsewhere in memory.
 #[derive(Clone, Debug)]
 pub(super) struct RowTable<R, T> {
-    /// Chunks, none of them empty, by a bound: the orders in a chunk are at or after its own and before that of the next.
-    chunks: BTreeMap<u64, Chunk<R, T>>,
+    /// Chunks, none of them empty, by a bound: the orders in a segment are at or after its own and before that of the next.
+    segments: BTreeMap<u64, RowSegment<R, T>>,
 }
 
 #[derive(Clone, Debug)]
-struct Chunk<R, T> {
+struct RowSegment<R, T> {
     rows: Vec<R>,
     /// The other column, in the order of the rows.
     rest: Vec<T>,
 }
 
-impl<R: Row, T> Chunk<R, T> {
+impl<R: Row, T> RowSegment<R, T> {
     fn of_one(row: R, rest: T) -> Self {
         let (rows, rest) = (vec![row], vec![rest]);
         Self { rows, rest }
@@ -53,94 +53,99 @@ impl<R: Row, T> Chunk<R, T> {
 
 impl<R: Row, T> RowTable<R, T> {
     pub(super) fn len(&self) -> usize {
-        self.chunks.values().map(|chunk| chunk.rows.len()).sum()
+        self.segments
+            .values()
+            .map(|segment| segment.rows.len())
+            .sum()
     }
 
     pub(super) fn get(&self, order: u64) -> Option<&T> {
-        let (_, chunk) = self.chunks.range(..=order).next_back()?;
-        chunk.rest.get(chunk.position(order).ok()?)
+        let (_, segment) = self.segments.range(..=order).next_back()?;
+        segment.rest.get(segment.position(order).ok()?)
     }
 
     pub(super) fn get_mut(&mut self, order: u64) -> Option<(&mut R, &mut T)> {
-        let (_, chunk) = self.chunks.range_mut(..=order).next_back()?;
-        let at = chunk.position(order).ok()?;
-        chunk.rows.get_mut(at).zip(chunk.rest.get_mut(at))
+        let (_, segment) = self.segments.range_mut(..=order).next_back()?;
+        let at = segment.position(order).ok()?;
+        segment.rows.get_mut(at).zip(segment.rest.get_mut(at))
     }
 
     pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.chunks.values_mut().flat_map(|chunk| &mut chunk.rest)
+        self.segments
+            .values_mut()
+            .flat_map(|segment| &mut segment.rest)
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = (&R, &T)> {
-        self.chunks.values().flat_map(Chunk::all)
+        self.segments.values().flat_map(RowSegment::all)
     }
 
     /// The entries after an order.
     pub(super) fn after(&self, order: u64) -> impl Iterator<Item = (&R, &T)> {
-        let first = self.chunks.range(..=order).next_back();
+        let first = self.segments.range(..=order).next_back();
         let bound = first.map_or(0, |(bound, _)| *bound);
-        let first = first.into_iter().flat_map(move |(_, chunk)| {
-            let from = chunk.rows.partition_point(|row| row.order() <= order);
-            chunk.entries(from, chunk.rows.len())
+        let first = first.into_iter().flat_map(move |(_, segment)| {
+            let from = segment.rows.partition_point(|row| row.order() <= order);
+            segment.entries(from, segment.rows.len())
         });
         let rest = (Bound::Excluded(bound), Bound::Unbounded);
-        let rest = self.chunks.range(rest);
-        first.chain(rest.flat_map(|(_, chunk)| chunk.all()))
+        let rest = self.segments.range(rest);
+        first.chain(rest.flat_map(|(_, segment)| segment.all()))
     }
 
     /// The entries before an order, the last first.
     pub(super) fn before(&self, order: u64) -> impl Iterator<Item = (&R, &T)> {
-        let last = self.chunks.range(..order).next_back();
+        let last = self.segments.range(..order).next_back();
         let bound = last.map_or(0, |(bound, _)| *bound);
-        let last = last.into_iter().flat_map(move |(_, chunk)| {
-            let to = chunk.rows.partition_point(|row| row.order() < order);
-            chunk.entries(0, to).rev()
+        let last = last.into_iter().flat_map(move |(_, segment)| {
+            let to = segment.rows.partition_point(|row| row.order() < order);
+            segment.entries(0, to).rev()
         });
-        let rest = self.chunks.range(..bound).rev();
-        last.chain(rest.flat_map(|(_, chunk)| chunk.all().rev()))
+        let rest = self.segments.range(..bound).rev();
+        last.chain(rest.flat_map(|(_, segment)| segment.all().rev()))
     }
 
     /// Adds an entry, in the place of one that has its order.
     pub(super) fn insert(&mut self, row: R, rest: T) {
         let order = row.order();
-        let Some((_, chunk)) = self.chunks.range_mut(..=order).next_back() else {
-            self.chunks.insert(order, Chunk::of_one(row, rest));
+        let Some((_, segment)) = self.segments.range_mut(..=order).next_back() else {
+            self.segments.insert(order, RowSegment::of_one(row, rest));
             return;
         };
-        match chunk.position(order) {
+        match segment.position(order) {
             Ok(at) => {
-                chunk.rows[at] = row;
-                chunk.rest[at] = rest;
+                segment.rows[at] = row;
+                segment.rest[at] = rest;
             }
             // The usual case: what is new has the highest order.
             Err(at) if at == MOST => {
-                self.chunks.insert(order, Chunk::of_one(row, rest));
+                self.segments.insert(order, RowSegment::of_one(row, rest));
             }
             Err(at) => {
-                chunk.rows.insert(at, row);
-                chunk.rest.insert(at, rest);
-                if chunk.rows.len() > MOST {
-                    let later = Chunk {
-                        rows: chunk.rows.split_off(MOST / 2),
-                        rest: chunk.rest.split_off(MOST / 2),
+                segment.rows.insert(at, row);
+                segment.rest.insert(at, rest);
+                if segment.rows.len() > MOST {
+                    let later = RowSegment {
+                        rows: segment.rows.split_off(MOST / 2),
+                        rest: segment.rest.split_off(MOST / 2),
                     };
-                    self.chunks.insert(later.rows[0].order(), later);
+                    self.segments.insert(later.rows[0].order(), later);
                 }
             }
         }
     }
 
     pub(super) fn remove(&mut self, order: u64) -> Option<(R, T)> {
-        let (bound, chunk) = self.chunks.range_mut(..=order).next_back()?;
-        let at = chunk.position(order).ok()?;
-        let removed = (chunk.rows.remove(at), chunk.rest.remove(at));
-        let left = chunk.rows.len();
+        let (bound, segment) = self.segments.range_mut(..=order).next_back()?;
+        let at = segment.position(order).ok()?;
+        let removed = (segment.rows.remove(at), segment.rest.remove(at));
+        let left = segment.rows.len();
         if left == 0 {
             let bound = *bound;
-            self.chunks.remove(&bound);
-        } else if left < chunk.rows.capacity() / 4 {
-            chunk.rows.shrink_to(2 * left);
-            chunk.rest.shrink_to(2 * left);
+            self.segments.remove(&bound);
+        } else if left < segment.rows.capacity() / 4 {
+            segment.rows.shrink_to(2 * left);
+            segment.rest.shrink_to(2 * left);
         }
         Some(removed)
     }
@@ -148,8 +153,8 @@ impl<R: Row, T> RowTable<R, T> {
 
 impl<R, T> Default for RowTable<R, T> {
     fn default() -> Self {
-        let chunks = BTreeMap::new();
-        Self { chunks }
+        let segments = BTreeMap::new();
+        Self { segments }
     }
 }
 
@@ -194,7 +199,7 @@ mod tests {
             prop_assert!(table.after(from).eq(map.range(from + 1..)));
             prop_assert!(table.before(from).eq(map.range(..from).rev()));
             prop_assert_eq!(table.get(from), map.get(&from));
-            let sizes = table.chunks.values().map(|chunk| (chunk.rows.len(), chunk.rest.len()));
+            let sizes = table.segments.values().map(|segment| (segment.rows.len(), segment.rest.len()));
             prop_assert!(sizes.into_iter().all(|(rows, rest)| rows == rest && (1..=MOST).contains(&rows)));
         }
     }
