@@ -79,6 +79,8 @@ codes! {
     InvalidOutput = "invalid_output", 400;
     /// An input of a step has no valid name, or a step has too many or too large ones.
     InvalidInputs = "invalid_inputs", 400;
+    /// A pattern of files to keep is no path below the step's directory, or there are too many.
+    InvalidKeep = "invalid_keep", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.

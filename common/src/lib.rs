@@ -41,6 +41,7 @@ pub mod image;
 pub mod inputs;
 pub mod inventory;
 pub mod join;
+pub mod keep;
 pub mod label;
 pub mod lease;
 pub mod limit;

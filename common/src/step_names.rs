@@ -97,7 +97,7 @@ pub fn in_list(name: &str) -> String {
 
 /// Matches from left to right. After a mismatch the last `*` takes one character more, so the time is bounded by the
 /// product of the lengths.
-fn is_match(pattern: &str, text: &str) -> bool {
+pub(crate) fn is_match(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.chars(), text.chars());
     let mut last_star: Option<(core::str::Chars<'_>, core::str::Chars<'_>)> = None;
     loop {

@@ -182,6 +182,14 @@ pub struct Position {
 }
 
 impl Position {
+    /// Whether an earlier connection has carried the file at this path, or all of the directory.
+    pub(crate) fn includes(&self, path: &TreePath, is_directory: bool) -> bool {
+        match is_directory {
+            true => *path < self.path && !self.path.0.starts_with(&path.0),
+            false => *path < self.path || (*path == self.path && self.part.is_none()),
+        }
+    }
+
     /// Notes that the part of the file is lost, so that it comes from its start.
     pub fn forget_part(&mut self) {
         if let Some(part) = &mut self.part {
@@ -282,12 +290,32 @@ pub enum Issue {
     Changed,
     /// The file was changed while the connection was broken, so it is copied from its start again.
     Restarted,
+    /// Not kept at the end of the step: with this size, it does not fit into what the host keeps of an attempt.
+    TooLarge(u64),
+    /// Not kept at the end of the step, nor what follows: the disk of the host is full.
+    DiskFull,
+    /// Not kept at the end of the step, nor what follows: the time for it was over.
+    TookTooLong,
+    /// Not kept at the end of the step: it is deeper than the maximum, or in too large a directory.
+    TooMany,
 }
 
 impl Issue {
     /// Whether the copy lacks something that the user asked for.
     pub fn is_failure(self) -> bool {
-        matches!(self, Self::Unreadable(_))
+        match self {
+            Self::Unreadable(_)
+            | Self::TooLarge(_)
+            | Self::DiskFull
+            | Self::TookTooLong
+            | Self::TooMany => true,
+            Self::Special
+            | Self::LeadsOut
+            | Self::Removed
+            | Self::Grew(_)
+            | Self::Changed
+            | Self::Restarted => false,
+        }
     }
 }
 
@@ -314,6 +342,20 @@ impl fmt::Display for Issue {
             ),
             Self::Restarted => f.write_str(
                 "was changed while the connection was broken: it is copied from its start again",
+            ),
+            Self::TooLarge(size) => write!(
+                f,
+                "was not kept: with {size} bytes, it does not fit into what its host keeps of an attempt (`keep_max`)"
+            ),
+            Self::DiskFull => {
+                f.write_str("was not kept, nor what comes after it: the disk of the host is full")
+            }
+            Self::TookTooLong => {
+                f.write_str("was not kept, nor what comes after it: keeping files took too long")
+            }
+            Self::TooMany => write!(
+                f,
+                "was not kept: it is more than {MAX_DEPTH} directories deep, or its directory has too many files; pack it into an archive"
             ),
         }
     }

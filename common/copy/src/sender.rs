@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Instant;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -40,6 +41,7 @@ pub fn send<W: Write>(
         after,
         out,
         path: TreePath::default(),
+        until: None,
     };
     let sent = sender
         .tree()
@@ -54,12 +56,14 @@ pub fn send<W: Write>(
     }
 }
 
-struct TreeSender<'a, W> {
-    root: &'a Path,
-    after: Option<&'a Position>,
-    out: &'a mut CopyWriter<W>,
+pub(crate) struct TreeSender<'a, W> {
+    pub(crate) root: &'a Path,
+    pub(crate) after: Option<&'a Position>,
+    pub(crate) out: &'a mut CopyWriter<W>,
     /// Path of the current file.
-    path: TreePath,
+    pub(crate) path: TreePath,
+    /// Time at which the contents of a file are no longer waited for.
+    pub(crate) until: Option<Instant>,
 }
 
 impl<W: Write> TreeSender<'_, W> {
@@ -89,13 +93,8 @@ impl<W: Write> TreeSender<'_, W> {
             );
             return Err(CopyError::Refused(why));
         }
-        let metadata = dir.try_clone().and_then(|dir| File::from(dir).metadata());
-        let metadata = metadata.map_err(|e| self.failed("read", e))?;
-        self.out.message(&TreeItem::Directory {
-            name: name.to_vec(),
-            mode: metadata.permissions().mode() & PERMISSIONS,
-            version: version(&metadata),
-        })?;
+        let item = self.directory_item(dir, name)?;
+        self.out.message(&item)?;
         for name in self.names(dir)? {
             self.path.0.push(name.as_bytes().to_vec());
             self.entry(dir, &name)?;
@@ -104,8 +103,18 @@ impl<W: Write> TreeSender<'_, W> {
         self.out.message(&TreeItem::DirectoryEnd)
     }
 
+    pub(crate) fn directory_item(&self, dir: &OwnedFd, name: &[u8]) -> Result<TreeItem, CopyError> {
+        let metadata = dir.try_clone().and_then(|dir| File::from(dir).metadata());
+        let metadata = metadata.map_err(|e| self.failed("read", e))?;
+        Ok(TreeItem::Directory {
+            name: name.to_vec(),
+            mode: metadata.permissions().mode() & PERMISSIONS,
+            version: version(&metadata),
+        })
+    }
+
     /// Names in a directory, sorted.
-    fn names(&self, dir: &OwnedFd) -> Result<Vec<CString>, CopyError> {
+    pub(crate) fn names(&self, dir: &OwnedFd) -> Result<Vec<CString>, CopyError> {
         let failed = |e: Errno| self.failed("list", e.into());
         let again = dir.try_clone().map_err(|e| self.failed("list", e))?;
         let mut listed = Dir::from_fd(again).map_err(failed)?;
@@ -152,18 +161,12 @@ impl<W: Write> TreeSender<'_, W> {
         }
     }
 
-    /// Whether an earlier connection has carried the current file, or all of the current directory.
     fn is_done(&self, is_directory: bool) -> bool {
-        let Some(after) = self.after else {
-            return false;
-        };
-        match is_directory {
-            true => self.path < after.path && !after.path.0.starts_with(&self.path.0),
-            false => self.path < after.path || (self.path == after.path && after.part.is_none()),
-        }
+        let after = self.after;
+        after.is_some_and(|after| after.includes(&self.path, is_directory))
     }
 
-    fn link(&mut self, dir: &OwnedFd, name: &CString) -> Result<(), CopyError> {
+    pub(crate) fn link(&mut self, dir: &OwnedFd, name: &CString) -> Result<(), CopyError> {
         match readlinkat(dir, name.as_c_str()) {
             Ok(target) => self.out.message(&TreeItem::Link {
                 name: name.as_bytes().to_vec(),
@@ -174,7 +177,7 @@ impl<W: Write> TreeSender<'_, W> {
     }
 
     /// Sends a file, up to the size that it has now.
-    fn file(&mut self, mut file: File, name: &[u8]) -> Result<(), CopyError> {
+    pub(crate) fn file(&mut self, mut file: File, name: &[u8]) -> Result<(), CopyError> {
         let metadata = file.metadata().map_err(|e| self.failed("read", e))?;
         if !metadata.is_file() {
             return self.note(Issue::Special);
@@ -191,6 +194,9 @@ impl<W: Write> TreeSender<'_, W> {
         at.map_err(|e| self.failed("read", e))?;
         let mut left = version.size - from;
         while left > 0 {
+            if self.until.is_some_and(|until| Instant::now() >= until) {
+                return Err(CopyError::Interrupted);
+            }
             let path = self.path.below(self.root);
             let read = |bytes: &mut [u8]| read_some(&mut file, &path, bytes);
             let count = self.out.data(left, read)?;
@@ -234,14 +240,14 @@ impl<W: Write> TreeSender<'_, W> {
         Ok(0)
     }
 
-    fn skip(&mut self, e: Errno) -> Result<(), CopyError> {
+    pub(crate) fn skip(&mut self, e: Errno) -> Result<(), CopyError> {
         self.note(match e {
             Errno::ENOENT => Issue::Removed,
             e => Issue::Unreadable(e as i32),
         })
     }
 
-    fn note(&mut self, issue: Issue) -> Result<(), CopyError> {
+    pub(crate) fn note(&mut self, issue: Issue) -> Result<(), CopyError> {
         let path = self.path.clone();
         self.out.message(&TreeItem::Note(CopyIssue { path, issue }))
     }
@@ -265,7 +271,7 @@ pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -
 }
 
 /// Flags that neither wait for the other end of a pipe nor get a terminal.
-fn reading() -> OFlag {
+pub(crate) fn reading() -> OFlag {
     OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY
 }
 

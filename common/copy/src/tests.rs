@@ -1,6 +1,7 @@
 //! Both ends together, and each against an end that breaks the rules.
 
 mod hostile;
+mod kept;
 
 use std::cell::RefCell;
 use std::fs::{self, File, FileTimes, Permissions};

@@ -25,7 +25,7 @@ use tree::crates;
 const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-common", &[]),
     ("sluice-codec", &[]),
-    ("sluice-copy", &["sluice-codec"]),
+    ("sluice-copy", &["sluice-codec", "sluice-common"]),
     ("sluice-log", &["sluice-common"]),
     ("sluice-transport", &["sluice-codec", "sluice-common"]),
     ("sluice-scheduler", &["sluice-common"]),
