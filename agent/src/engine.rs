@@ -34,7 +34,7 @@ use crate::input_fetch::InputReceiver;
 use crate::logs::WritingAttempts;
 use crate::state_files::StateFiles;
 
-pub(crate) use execs::{ExecEvent, StartedExec};
+pub(crate) use execs::{ExecEvent, ExecRefusal, StartedExec};
 use output::writes;
 use report::{AttemptLog, ChangedAttempts, assigned};
 

@@ -6,12 +6,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::error_chain::error_chain;
 use sluice_common::exec::{
-    ExecId, ExecOrder, FrameDecoder, FrameError, FrameKind, MAX_FRAME_BYTES, encode_frame,
+    ExecId, ExecOrder, ExecProgram, FrameDecoder, FrameError, FrameKind, MAX_FRAME_BYTES,
+    encode_frame,
 };
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
@@ -23,8 +25,10 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
-use crate::engine::{Event, ExecEvent, StartedExec};
+use crate::engine::{Event, ExecEvent, ExecRefusal, StartedExec};
 use crate::inputs::{self, InputError};
+use crate::kept::{KeptError, KeptServer};
+use crate::logs::WritingAttempts;
 
 /// Time between two checks for the pipes, which the supervisor makes within milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -38,6 +42,8 @@ enum ExecError {
     Frame(#[from] FrameError),
     #[error("the streams of the program cannot be opened")]
     Streams(#[source] io::Error),
+    #[error("what was kept of the step could not be sent")]
+    Kept(#[from] KeptError),
     #[error("the caller sent no request")]
     Nothing,
     #[error("the agent is stopping")]
@@ -48,6 +54,7 @@ enum ExecError {
 pub(crate) struct ExecServer {
     attempts_dir: PathBuf,
     events: mpsc::Sender<Event>,
+    kept: KeptServer,
 }
 
 /// This end of a program's three streams.
@@ -65,9 +72,14 @@ enum ExecInput {
 }
 
 impl ExecServer {
-    /// For the attempts below `attempts_dir`.
-    pub(crate) fn new(attempts_dir: PathBuf, events: mpsc::Sender<Event>) -> Self {
+    /// For the attempts below `attempts_dir`; `live` tells which may still have processes.
+    pub(crate) fn new(
+        attempts_dir: PathBuf,
+        events: mpsc::Sender<Event>,
+        live: Arc<WritingAttempts>,
+    ) -> Self {
         Self {
+            kept: KeptServer::new(attempts_dir.clone(), live),
             attempts_dir,
             events,
         }
@@ -89,9 +101,15 @@ impl ExecServer {
         let wanted: Option<ExecOrder> = reader.next().await?;
         let order = wanted.ok_or(ExecError::Nothing)?;
         let has_terminal = order.terminal().is_some();
-        let begun = match self.begin(attempt, order).await? {
+        let copies = order.program == ExecProgram::CopyFiles;
+        let begun = match self.begin(attempt.clone(), order).await? {
             Ok(begun) => begun,
-            Err(message) => {
+            Err(ExecRefusal {
+                has_ended: true, ..
+            }) if copies && self.kept.may_have(&attempt) => {
+                return Ok(self.kept.serve(&attempt, reader, writer).await?);
+            }
+            Err(ExecRefusal { message, .. }) => {
                 writer.send(&LogReply::Refused { message }).await?;
                 writer.finish();
                 return Ok(());
@@ -113,7 +131,7 @@ impl ExecServer {
         &self,
         attempt: AttemptId,
         order: ExecOrder,
-    ) -> Result<Result<StartedExec, String>, ExecError> {
+    ) -> Result<Result<StartedExec, ExecRefusal>, ExecError> {
         let (answer, answered) = oneshot::channel();
         let wanted = ExecEvent::Wanted {
             attempt,

@@ -18,6 +18,7 @@ mod gpu_file;
 mod input_fetch;
 mod inputs;
 mod join;
+mod kept;
 mod link;
 mod log_dedup;
 mod logs;

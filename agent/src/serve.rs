@@ -83,7 +83,7 @@ pub(crate) async fn serve(
         .ok();
     let attempts = attempts_dir(&config);
     let (events, inbox) = mpsc::channel(INBOX);
-    let execs = ExecServer::new(attempts.clone(), events.clone());
+    let execs = ExecServer::new(attempts.clone(), events.clone(), Arc::clone(&live));
     let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
     let logs = Arc::new(logs);
 

@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// Run a program in a running step: as its user, within its limits, with its environment and GPUs.
     #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
-    /// Copy files and directories to and from a running step.
+    /// Copy files and directories to and from a running step, or those that an ended one has kept.
     #[command(after_help = examples::CP)]
     Cp(CopyArgs),
     /// Cancel steps by id, name, pattern or filters. A step that has ended already is left as it is.

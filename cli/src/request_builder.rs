@@ -60,8 +60,10 @@ impl Defaults {
             }
             Some(dir) => request.workdir = Some(absolute(dir)?),
             None if pipeline.is_some_and(names_directory) => {}
-            // They are in a directory of the step's own.
-            None if !request.inputs.is_empty() => request.prefer_workdir = None,
+            // Files are put into a directory of the step's own, or kept of it.
+            None if !request.inputs.is_empty() || !request.keep.is_empty() => {
+                request.prefer_workdir = None
+            }
             None => {
                 let own = request.prefer_workdir.take();
                 request.prefer_workdir = own.or_else(|| self.prefer_workdir.clone());
@@ -164,6 +166,7 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         append: flags.append.then_some(true),
         terminal: flags.terminal.then_some(true),
         inputs: flags.input_files,
+        keep: flags.keep,
         ..StepRequest::default()
     })
 }
@@ -250,6 +253,7 @@ fn flag_of(field: &str) -> String {
         mounts if mounts.starts_with("mounts") => "--mount".to_owned(),
         "grace_period" => "--grace".to_owned(),
         inputs if inputs.starts_with("inputs") => "--input".to_owned(),
+        keep if keep.starts_with("keep") => "--keep".to_owned(),
         after if after.starts_with("after") => "--after".to_owned(),
         other => format!("--{}", other.replace('_', "-")),
     }

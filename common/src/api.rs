@@ -234,6 +234,9 @@ pub struct StepView {
     /// Files that the step gets into its own directory before its program starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputFile>,
+    /// Patterns of the files in the step's own directory that its hosts keep after the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
     /// The step's spec with all templates and defaults applied, and the origin of each value; omitted from lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<EffectiveSpecView>,

@@ -19,6 +19,12 @@ pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// Default working directory of a step.
 pub const OWN_WORKDIR: &str = "work";
 
+/// Files of [`OWN_WORKDIR`] that are kept after the end, as one stream of `sluice-copy`; absent if none are.
+pub const KEPT_FILE: &str = "kept";
+
+/// [`KEPT_FILE`] while it is written.
+pub const KEPT_PART_FILE: &str = "kept.part";
+
 /// File with the step's environment variables, for wrappers, which have an environment of their own.
 pub const ENV_FILE: &str = "env";
 

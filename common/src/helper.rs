@@ -39,6 +39,11 @@ pub const COPY_FILES: &str = "copy-files";
 /// takes the reason if that fails.
 pub const UNPACK_INPUTS: &str = "unpack-inputs";
 
+/// Mode that stores files of the current directory as a stream of `sluice-copy`, in an empty file that is its standard output.
+/// The arguments are the most bytes, the bytes that stay free on the disk, the longest time in seconds, and the patterns.
+/// Standard error takes what was left out.
+pub const KEEP_FILES: &str = "keep-files";
+
 /// Mode that runs a step's program in a container: the arguments are the attempt's directory, which has
 /// [`crate::attempt_dir::CONTAINER_FILE`], and the program with its arguments.
 pub const RUN_CONTAINER: &str = "run-container";

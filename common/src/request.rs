@@ -37,6 +37,7 @@ use crate::error_code::ErrorCode;
 use crate::id::{LevelName, PoolName, StepId, Subject};
 use crate::image::Image;
 use crate::inputs::{InputFile, check_inputs};
+use crate::keep::check_keep;
 use crate::limit::{MAX_AMOUNT, MAX_GANG_NODES};
 use crate::platform;
 use crate::processors::CpuMode;
@@ -191,6 +192,9 @@ pub struct StepRequest {
     /// Files that the step gets into its own directory before its program starts; not together with `workdir`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputFile>,
+    /// Files in the step's own directory that its host keeps after the end, such as `out/*.pt`; not together with `workdir`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
 }
 
 impl StepRequest {
@@ -253,10 +257,11 @@ impl StepRequest {
         let preemptible = self.is_preemptible()?;
         let (priority, retries) = (self.own_priority(), self.own_retries());
         let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
-        let unsaid = self.unset_settings();
         let streams = self.checked_streams()?;
         let inputs = check_inputs(core::mem::take(&mut self.inputs), self.workdir.is_some())?;
         Ok(StepSpec {
+            keep: check_keep(&self.keep, self.workdir.is_some())?,
+            unset: self.unset_settings(),
             name,
             subject,
             // Set by the API, which authenticates the caller.
@@ -276,7 +281,6 @@ impl StepRequest {
             priority,
             retries,
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
-            unset: unsaid,
             queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
             begin,
             deadline,

@@ -14,6 +14,7 @@ use crate::environment::Environment;
 use crate::id::{PoolName, Subject, UserName};
 use crate::image::Image;
 use crate::inputs::{InputFile, InputHash};
+use crate::keep::KeepPattern;
 use crate::label::{LabelKey, LabelValue};
 use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
@@ -228,6 +229,9 @@ pub struct StepSpec {
     /// Hash of the caller who uploaded them. Requests cannot set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_by: Option<InputHash>,
+    /// Patterns of the files in the step's own directory that hosts keep after the end of an attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeepPattern>,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,
@@ -288,7 +292,8 @@ impl StepSpec {
         let others: usize = labels.chain(after).chain(keys).chain(mounts).sum();
         let ranges = self.array.as_ref().map_or(0, |it| it.indexes.range_count());
         let inputs = self.inputs.iter().map(|it| weigh(&it.name) + INPUT_WEIGHT);
-        let others = others + inputs.sum::<usize>();
+        let keep = self.keep.iter().map(|it| weigh(it.as_str()));
+        let others = others + inputs.sum::<usize>() + keep.sum::<usize>();
         (OWN_WEIGHT + texts + others + ranges * RANGE_WEIGHT) as u64
     }
 }

@@ -24,6 +24,7 @@ use crate::exec::{ExecId, ExecOrder};
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
+use crate::keep::KeepPattern;
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::CpuSet;
 use crate::streams::StepStreams;
@@ -240,6 +241,8 @@ pub struct SpawnSpec {
     /// File of the agent with the step's inputs, a stream of `sluice-copy`, as an absolute path; `None` if it has none. They are
     /// unpacked in the attempt's own directory as the step's user.
     pub inputs: Option<String>,
+    /// Patterns of the files in the attempt's own directory that are kept after its end.
+    pub keep: Vec<KeepPattern>,
 }
 
 /// Data about an attempt that the agent needs after its own restart. The supervisor stores it without reading it.

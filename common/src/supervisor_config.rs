@@ -206,6 +206,8 @@ pub struct OutputRetention {
     pub keep_for: Span,
     /// Space that all attempts' directories may take before the oldest forgotten ones are deleted, in bytes.
     pub total_bytes: u64,
+    /// Most bytes of an attempt's own directory that are kept at the request of the step.
+    pub kept_bytes: u64,
     /// Time that an attempt's working directory is kept after its end; zero deletes it at once.
     pub keep_work: Span,
     /// Free space to keep in the file system, in bytes; `None` for the default.
@@ -221,6 +223,8 @@ impl Default for OutputRetention {
             keep_for: Span::from_secs(7 * 24 * 3600),
             // Enough for many finished steps, and small for the disk of a GPU host.
             total_bytes: 64 << 30,
+            // Results of many steps, and small for the disk of a GPU host.
+            kept_bytes: 1 << 30,
             keep_work: Span::ZERO,
             min_free: None,
         }

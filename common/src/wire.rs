@@ -30,6 +30,7 @@ use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inputs::InputFile;
 use crate::inventory::{Inventory, Readings};
+use crate::keep::KeepPattern;
 use crate::lease::{Challenge, SealedLease};
 pub use crate::output::LogStream;
 use crate::processors::CpuMode;
@@ -278,6 +279,8 @@ pub struct Assignment {
     /// Files for the attempt's own directory, which the host requests on a stream of [`StreamKind::Inputs`] before it starts
     /// the attempt.
     pub inputs: Vec<InputFile>,
+    /// Patterns of the files in the attempt's own directory that the host keeps after its end.
+    pub keep: Vec<KeepPattern>,
 }
 
 /// Position of a host among those that run an attempt together.

@@ -136,6 +136,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         append: spec.streams.append,
         terminal: spec.streams.terminal,
         inputs: spec.inputs.clone(),
+        keep: spec.keep.iter().map(ToString::to_string).collect(),
         within: spec.within.clone(),
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),

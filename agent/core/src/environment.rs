@@ -76,6 +76,7 @@ mod tests {
             streams: Default::default(),
             container: None,
             inputs: vec![],
+            keep: vec![],
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],

@@ -67,6 +67,7 @@ pub(crate) fn spec(
         container: assignment.container,
         // Added by the caller, which has them fetched first.
         inputs: None,
+        keep: assignment.keep,
     }
 }
 

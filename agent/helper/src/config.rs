@@ -95,6 +95,7 @@ struct RawConfig {
     output_max: Option<ByteAmount>,
     output_retention: Option<ConfigDuration>,
     output_total_max: Option<ByteAmount>,
+    keep_max: Option<ByteAmount>,
     keep_work: Option<ConfigDuration>,
     min_free: Option<ByteAmount>,
     device_filter: DeviceFilterChoice,
@@ -240,6 +241,7 @@ impl RawConfig {
                 max_bytes: amount(self.output_max).unwrap_or(default.max_bytes),
                 keep_for: length(self.output_retention).unwrap_or(default.keep_for),
                 total_bytes: amount(self.output_total_max).unwrap_or(default.total_bytes),
+                kept_bytes: amount(self.keep_max).unwrap_or(default.kept_bytes),
                 keep_work: length(self.keep_work).unwrap_or(default.keep_work),
                 min_free: amount(self.min_free),
             },
@@ -530,7 +532,7 @@ mod tests {
             default_user = \"x\"\numask = \"027\"\nworkdirs = [\"/a\"]\ncarve_gpus = true\n\
             carve_timeout = \"2m\"\nprolog = \"/p\"\nmax_lease = \"1d\"\n\
             allow_root = false\noutput_max = \"1073741824B\"\noutput_retention = \"7d\"\n\
-            output_total_max = \"68719476736B\"\nkeep_work = \"1h\"\nmin_free = \"1048576B\"\n\
+            output_total_max = \"68719476736B\"\nkeep_max = \"1073741824B\"\nkeep_work = \"1h\"\nmin_free = \"1048576B\"\n\
             uid_range = \"none\"\nshared_users = [\"x\", 3]\nas_submitter = { \"b\" = 1001 }\n\
             other_submitters = \"as_usual\"\nusers.\"prod\" = \"p\"\nlimits.core = 0\n# warning: beware\n";
         assert_eq!(render::render(&checked), wanted);

@@ -10,6 +10,7 @@
 //! | `exec-container` | runs a program in the container of a running step ([`container`]) | the step's user |
 //! | `feed-input` | passes on a step's standard input ([`streams`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
+//! | `keep-files` | stores files of a step's own directory after its end ([`keep`]) | the step's user |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
 //! | `relay-terminal` | works a program's terminal ([`streams::terminal`]) | the step's user |
 //! | `remove-left` | removes files and other objects that an attempt has left on the host ([`leftovers`]) | the attempt's user id |
@@ -23,6 +24,7 @@ mod checkpoint;
 mod config;
 mod container;
 mod copy;
+mod keep;
 mod leftovers;
 mod streams;
 mod unpack;
@@ -36,8 +38,8 @@ use std::process::ExitCode;
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
     CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, ENTER_CONTAINER, FEED_INPUT, FIND_USERS,
-    READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG, UNPACK_INPUTS,
-    WRITE_OUTPUT,
+    KEEP_FILES, READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG,
+    UNPACK_INPUTS, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -57,6 +59,7 @@ Modes:
   exec-container  run a program in the container of a running step, for the supervisor alone
   feed-input      pass on the input of a step, for the supervisor alone
   find-users      look up who steps run as, for the supervisor alone
+  keep-files      store files of a step after its end, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
   relay-terminal  work the terminal of a program, for the supervisor alone
   remove-left     remove what an attempt has left on the host, for the supervisor alone
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Some(COPY_OUTPUT) => answered(streams::output::run(args)),
         Some(FEED_INPUT) => answered(streams::feed()),
         Some(FIND_USERS) => answered(users::find()),
+        Some(KEEP_FILES) => answered(keep::run(args)),
         Some(READ_CONFIG) => answered(config::read()),
         Some(RELAY_TERMINAL) => answered(streams::terminal::run(args)),
         Some(REMOVE_LEFTOVERS) => answered(leftovers::remove()),

@@ -18,12 +18,20 @@ pub(crate) enum ExecEvent {
     Wanted {
         attempt: AttemptId,
         order: ExecOrder,
-        answer: oneshot::Sender<Result<StartedExec, String>>,
+        answer: oneshot::Sender<Result<StartedExec, ExecRefusal>>,
     },
     /// The caller is gone.
     Unwanted(ExecId),
     /// The supervisor reports that the program has ended, or could not start.
     Ended { exec: ExecId, exit: Exit },
+}
+
+/// Why no program can run beside an attempt.
+#[derive(Debug)]
+pub(crate) struct ExecRefusal {
+    pub(crate) message: String,
+    /// Whether its program has ended, so that only what was kept of it is left.
+    pub(crate) has_ended: bool,
 }
 
 /// A program that the supervisor was ordered to start.
@@ -71,16 +79,33 @@ impl Engine {
         }
     }
 
-    fn begin_exec(&mut self, attempt: AttemptId, order: ExecOrder) -> Result<StartedExec, String> {
-        if self.supervisor.is_none() {
-            return Err("the host's supervisor is away: try again".to_owned());
-        }
+    fn begin_exec(
+        &mut self,
+        attempt: AttemptId,
+        order: ExecOrder,
+    ) -> Result<StartedExec, ExecRefusal> {
         let phase = self.core.status(&attempt);
+        let has_ended = matches!(
+            phase,
+            None | Some(AttemptPhase::Ended(_) | AttemptPhase::Released(_))
+        );
+        let refused = |why: &str| {
+            Err(ExecRefusal {
+                message: why.to_owned(),
+                has_ended,
+            })
+        };
+        if self.supervisor.is_none() {
+            return refused("the host's supervisor is away: try again");
+        }
         if !matches!(
             phase,
             Some(AttemptPhase::Running(_) | AttemptPhase::NotSuspended { .. })
         ) {
-            return Err("its process does not run there now".to_owned());
+            return refused(match has_ended {
+                true => "its program has ended there, and no files of it are kept",
+                false => "its process does not run there now",
+            });
         }
         let number = self.execs.next;
         self.execs.next = number.wrapping_add(1);

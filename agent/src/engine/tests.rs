@@ -120,6 +120,7 @@ impl TestEngine {
             streams: Default::default(),
             container: None,
             inputs: vec![],
+            keep: vec![],
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],

@@ -234,6 +234,7 @@ mod tests {
             streams: Default::default(),
             container: None,
             inputs: None,
+            keep: vec![],
         })
     }
 

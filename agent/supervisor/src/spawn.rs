@@ -18,6 +18,7 @@ mod environment;
 pub mod exec;
 pub mod helper;
 mod input_socket;
+pub mod keep;
 pub(crate) mod lookup;
 mod output_files;
 mod run_as;

@@ -116,6 +116,11 @@ impl Storage {
         self.counting.as_ref().map(CountRound::fd)
     }
 
+    /// Bytes that stay free for the daemons.
+    pub fn min_free(&self) -> u64 {
+        self.reserve.min_free()
+    }
+
     /// The shortage, if there is one.
     pub fn shortage(&self) -> Option<&Shortage> {
         self.reserve.short()

@@ -102,6 +102,8 @@ pub struct Table {
     flushing: BTreeSet<AttemptId>,
     /// Removes directories of forgotten attempts.
     sweep: OutputSweep,
+    /// Most bytes of an attempt's own directory that are kept at the request of its step.
+    keep_max: u64,
     /// Assigns user ids to attempts.
     uids: UidAllocator,
     /// Disk usage and free space.

@@ -33,7 +33,7 @@ pub(crate) struct ExecArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CopyArgs {
-    /// File or directory to copy: STEP:PATH in a running step, or a path of this machine.
+    /// File or directory to copy: STEP:PATH in a running step, or of what was kept of one; or a path of this machine.
     #[arg(value_name = "SOURCE")]
     pub(crate) source: String,
     /// Path that the copy gets, or an existing directory to put it into.

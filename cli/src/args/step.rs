@@ -146,6 +146,10 @@ pub(crate) struct StepFlags {
         help_heading = "Step"
     )]
     pub(crate) inputs: Vec<String>,
+    /// A file or directory in its own directory that its host keeps after the end, for `sluice cp`; with `*`, `?` and `**`; may be
+    /// repeated.
+    #[arg(long, value_name = "PATTERN", help_heading = "Step")]
+    pub(crate) keep: Vec<String>,
     /// The files that were found for `inputs`.
     #[arg(skip)]
     pub(crate) input_files: Vec<InputFile>,

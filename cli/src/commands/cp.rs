@@ -1,5 +1,5 @@
-//! `sluice cp`: copies files and directories to and from a running step. The other end is `sluice-helper`, which runs as
-//! the step's user; `sluice-copy` has both ends and what they say to each other.
+//! `sluice cp`: copies files and directories to and from a running step, and those that were kept of one that has ended. The
+//! other end is `sluice-helper`, which runs as the step's user, or the agent; `sluice-copy` has both ends and what they say to each other.
 //!
 //! A broken connection is made again, to the same attempt, and the copy goes on at the position that it had reached.
 

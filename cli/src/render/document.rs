@@ -233,6 +233,7 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         append: view.append.then_some(true),
         terminal: view.terminal.then_some(true),
         inputs: view.inputs.clone(),
+        keep: view.keep.clone(),
         ..StepRequest::default()
     };
     let mut document = ApplyDocument::new("step", [], &request);

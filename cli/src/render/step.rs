@@ -139,6 +139,12 @@ fn inputs(step: &StepView) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
+/// Names the patterns of files that its hosts keep.
+fn keeps(step: &StepView) -> Option<String> {
+    let patterns: Vec<String> = step.keep.iter().map(|pattern| safe(pattern)).collect();
+    (!patterns.is_empty()).then(|| patterns.join(", "))
+}
+
 /// Formats how an attempt ended.
 pub(crate) fn exit(exit: &ExitView) -> String {
     let how = match (exit.code, exit.signal) {
@@ -248,6 +254,7 @@ fn moved_from(step: &StepView) -> String {
 fn treatment(text: &mut Sections, step: &StepView) {
     text.optional("Image", step.image.as_deref().map(safe));
     text.optional("Inputs", inputs(step));
+    text.optional("Keeps", keeps(step));
     let on_preempt = serde_json::to_value(step.on_preempt).ok();
     let on_preempt = on_preempt
         .as_ref()

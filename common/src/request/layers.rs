@@ -83,6 +83,10 @@ impl StepRequest {
                 true => below.inputs,
                 false => self.inputs,
             },
+            keep: match self.keep.is_empty() {
+                true => below.keep,
+                false => self.keep,
+            },
         }
     }
 
@@ -138,6 +142,7 @@ impl StepRequest {
             ("privileged", self.privileged.is_some()),
             ("host_network", self.host_network.is_some()),
             ("inputs", !self.inputs.is_empty()),
+            ("keep", !self.keep.is_empty()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

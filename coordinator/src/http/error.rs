@@ -271,7 +271,9 @@ fn not_uploaded(found: Option<u64>) -> String {
 fn way_to_run(state: StepState) -> &'static str {
     match state {
         StepState::Suspending | StepState::Suspended => "let it go on with `sluice resume`",
-        _ if state.is_terminal() => "`sluice logs` shows what it wrote",
+        _ if state.is_terminal() => {
+            "`sluice logs` shows what it wrote, and `sluice submit --keep` keeps files for `sluice cp`"
+        }
         StepState::Stopping => "it is about to end",
         _ => "wait for it with `sluice wait --for running`",
     }

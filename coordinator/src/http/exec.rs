@@ -13,7 +13,7 @@ use axum::response::Response;
 use coordinator_core::Core;
 use serde::Deserialize;
 use sluice_common::attempt_dir::INPUT_ENDED;
-use sluice_common::exec::ExecOrder;
+use sluice_common::exec::{ExecOrder, ExecProgram};
 use sluice_common::id::{AttemptId, NodeName, StepId, UserName};
 use sluice_common::state::StepState;
 use sluice_common::websocket::{Empty, ServerMessage};
@@ -44,6 +44,8 @@ struct PartOfStep {
     rank: usize,
     /// Number of the attempt, if the call names one.
     attempt: Option<u64>,
+    /// Whether what is kept of a step that has ended will do.
+    may_be_kept: bool,
 }
 
 /// The host on which a part of a step runs.
@@ -52,6 +54,30 @@ struct ExecTarget {
     node: NodeName,
     /// User who submitted the step.
     submitted_by: Option<UserName>,
+    /// State of the step if it has ended and files of it may be kept: nothing else can be done with it.
+    ended: Option<StepState>,
+}
+
+impl ExecTarget {
+    /// Refuses what a step that has ended cannot do. Its host no longer knows who may act as its user, so only its submitter
+    /// gets what is kept.
+    fn check(&self, program: &ExecProgram, by: Option<&UserName>) -> Result<(), ApiError> {
+        let Some(state) = self.ended else {
+            return Ok(());
+        };
+        if *program != ExecProgram::CopyFiles {
+            let step = self.attempt.step.to_string();
+            return Err(ApiError::NotRunning { step, state });
+        }
+        if self.submitted_by.is_some() && by != self.submitted_by.as_ref() {
+            return Err(ApiError::ExecRefused {
+                node: self.node.to_string(),
+                message: "the step has ended: only its submitter and admins may copy files that were kept of it"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Stream to the agent that carries the program's streams.
@@ -92,6 +118,7 @@ fn part(params: &ExecParams) -> Result<PartOfStep, ApiError> {
     Ok(PartOfStep {
         rank: rank.map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)),
         attempt: params::number("attempt", params.attempt.as_deref())?,
+        may_be_kept: false,
     })
 }
 
@@ -113,7 +140,11 @@ pub(super) async fn exec(
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
-    let part = part(&params)?;
+    let part = PartOfStep {
+        // The first message says what is wanted.
+        may_be_kept: true,
+        ..part(&params)?
+    };
     let target = api.engine().read(move |core| find(core, step, part));
     let target = target.await??;
     let handshake = Handshake::of(&mut request)?;
@@ -129,7 +160,9 @@ fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiEr
         step: step.id.to_string(),
         state,
     };
-    if step.state != StepState::Running {
+    let ended = (step.state.is_terminal() && wanted.may_be_kept && !step.spec.keep.is_empty())
+        .then_some(step.state);
+    if step.state != StepState::Running && ended.is_none() {
         return Err(not_running(step.state));
     }
     let attempt = step.latest().ok_or_else(|| not_running(step.state))?;
@@ -150,6 +183,7 @@ fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiEr
         attempt: step.attempt_id(attempt.number),
         node: part.node.clone(),
         submitted_by: step.spec.submitted_by.clone(),
+        ended,
     })
 }
 

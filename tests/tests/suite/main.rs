@@ -32,6 +32,7 @@ mod input;
 mod inputs;
 mod issuer;
 mod join;
+mod keep;
 mod keepers;
 mod log_times;
 mod logging;

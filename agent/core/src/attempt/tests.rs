@@ -86,6 +86,7 @@ fn starting() -> Attempt {
             streams: Default::default(),
             container: None,
             inputs: None,
+            keep: vec![],
         }),
     }
 }

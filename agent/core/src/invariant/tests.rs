@@ -77,6 +77,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             streams: Default::default(),
             container: None,
             inputs: None,
+            keep: vec![],
         }),
     }
 }

@@ -208,6 +208,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         streams: Default::default(),
         container: None,
         inputs: vec![],
+        keep: vec![],
     }
 }
 

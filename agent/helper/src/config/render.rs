@@ -85,6 +85,7 @@ fn output(config: &SupervisorConfig) -> Vec<KeyValue> {
             "output_total_max",
             Some(format!("\"{}B\"", output.total_bytes)),
         ),
+        ("keep_max", Some(format!("\"{}B\"", output.kept_bytes))),
         ("keep_work", Some(format!("\"{}\"", output.keep_work))),
         (
             "min_free",

@@ -1,5 +1,5 @@
-//! Stores what is needed to run templates' hooks after a step's program: one file for each attempt that has
-//! such hooks. It survives the supervisor. The environment in templates may be secret, so only the supervisor
+//! Stores what is needed to run templates' hooks after a step's program, and to keep files of it: one file for each
+//! attempt that has such hooks or patterns. It survives the supervisor. The environment in templates may be secret, so only the supervisor
 //! can read the file, and it is removed with the attempt.
 
 use std::fs;
@@ -8,6 +8,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, Subject, UserName};
+use sluice_common::keep::KeepPattern;
 use sluice_common::supervision::SpawnSpec;
 use sluice_common::template::launch::{HookRun, ProcessLimit};
 
@@ -17,7 +18,7 @@ use crate::identity::StepOwner;
 /// Differs from the suffix of records.
 const SUFFIX: &str = ".after";
 
-/// Hooks after an attempt's program, with their environment and limits.
+/// Hooks after an attempt's program, with their environment and limits, and the files to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AfterHooks {
     pub subject: Subject,
@@ -35,15 +36,21 @@ pub struct AfterHooks {
     /// Resource limits of each process.
     #[serde(default)]
     pub limits: Vec<ProcessLimit>,
-    /// Hooks in their order; at least one.
+    /// Hooks in their order.
     pub hooks: Vec<HookRun>,
+    /// Patterns of the files in the attempt's own directory that are kept, after the hooks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<KeepPattern>,
 }
 
 impl AfterHooks {
     /// The hooks of a spawn order, if it has any.
     pub fn of(spec: &SpawnSpec, step_owner: &StepOwner) -> Option<Self> {
         let hooks = spec.hooks.after.clone();
-        (!hooks.is_empty()).then(|| Self {
+        // A step with a named directory has none of its own.
+        let own = spec.workdir.is_none();
+        let keep: Vec<_> = spec.keep.iter().filter(|_| own).cloned().collect();
+        (!hooks.is_empty() || !keep.is_empty()).then(|| Self {
             subject: step_owner.subject.clone(),
             submitter: step_owner.submitter.clone(),
             env: spec.hook_env.clone(),
@@ -51,6 +58,7 @@ impl AfterHooks {
             prefer_workdir: spec.prefer_workdir.clone(),
             limits: spec.hooks.limits.clone(),
             hooks,
+            keep,
         })
     }
 
@@ -146,6 +154,7 @@ mod tests {
                 command: vec!["true".to_owned()],
                 timeout: Span::from_secs(1),
             }],
+            keep: vec!["out/*".parse().unwrap()],
         };
         spool.write_after_hooks(&id, &after).unwrap();
         let mode = fs::metadata(spool.after_hooks_path(&id))

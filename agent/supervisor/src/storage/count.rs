@@ -91,6 +91,15 @@ impl DiskUsageCounter {
         Ok(())
     }
 
+    /// Subtracts a file that was counted and that the attempt did not write itself.
+    pub fn leave_out(&mut self, path: &Path) {
+        if let Ok(found) = path.symlink_metadata() {
+            self.count.files = self.count.files.saturating_sub(1);
+            let blocks = found.blocks().saturating_mul(512);
+            self.count.bytes = self.count.bytes.saturating_sub(blocks);
+        }
+    }
+
     /// Counts a directory entry; returns it if it is a directory.
     fn add_entry(&mut self, level: &DirectoryReader, name: &CStr, device: u64) -> Option<Dir> {
         let found = fstatat(&level.dir, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use sluice_common::attempt_dir::KEPT_PART_FILE;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 
@@ -100,7 +101,9 @@ fn count_all(dir: &Path, candidates: &[CountCandidate], tell: &mut impl Write) -
         }
         let mut counter = DiskUsageCounter::until(now + COUNT_LIMIT);
         // Fails for an attempt without a directory, which uses nothing.
-        let _gone = counter.add_tree(&dir.join(candidate.id.to_string()));
+        let top = dir.join(candidate.id.to_string());
+        let _gone = counter.add_tree(&top);
+        counter.leave_out(&top.join(KEPT_PART_FILE));
         for pid in &candidate.pids {
             counter.add_unlinked(*pid, device);
         }

@@ -66,6 +66,18 @@ impl Reserve {
         Some(part(granted, bytes, disk.files()).max(MIN_GRANTED_FILES))
     }
 
+    /// Bytes that stay free, in the file system as it is now.
+    pub(super) fn min_free(&self) -> u64 {
+        let disk = statvfs(&self.dir);
+        let bytes = disk.map(|disk| disk.blocks().saturating_mul(disk.fragment_size()));
+        self.bytes_kept_free(bytes.unwrap_or(u64::MAX))
+    }
+
+    fn bytes_kept_free(&self, bytes_of_disk: u64) -> u64 {
+        let usual = || RESERVED_BYTES.min(bytes_of_disk / RESERVED_FRACTION);
+        self.min_free.unwrap_or_else(usual)
+    }
+
     /// Checks the free space.
     pub(super) fn check(&mut self, now: BootMillis) {
         let Ok(disk) = statvfs(&self.dir) else {
@@ -73,9 +85,7 @@ impl Reserve {
         };
         let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
         let kept = FreeSpace {
-            bytes: self
-                .min_free
-                .unwrap_or_else(|| RESERVED_BYTES.min(bytes(disk.blocks()) / RESERVED_FRACTION)),
+            bytes: self.bytes_kept_free(bytes(disk.blocks())),
             // Some file systems allocate inodes on demand and report no number.
             files: match self.min_free {
                 Some(0) => 0,

@@ -21,6 +21,8 @@ use crate::attempt::AfterHooksState;
 use crate::handover::HookChild;
 use crate::identity::StepOwner;
 use crate::output::writer::AttemptStreams;
+use crate::spawn::after_hooks::has_kept;
+use crate::spawn::keep::KeepBounds;
 use crate::spool::after_hooks::AfterHooks as Kept;
 
 /// Children that run hooks after attempts.
@@ -120,9 +122,14 @@ impl Table {
             let _it_may_have_no_freezer = self.groups.thaw(id);
         }
         let group_entry = self.groups.entry(id).map_err(|e| no_group(e).to_string())?;
-        let forked =
-            self.spawner
-                .fork_after_hooks(id, attempt.uid, &after, &end.exit, &group_entry);
+        let bounds = KeepBounds {
+            max_bytes: self.keep_max,
+            min_free: self.storage.min_free(),
+        };
+        let (own, exit) = (attempt.uid, &end.exit);
+        let forked = self
+            .spawner
+            .fork_after_hooks(id, own, &after, exit, &group_entry, bounds);
         forked.map_err(|e| e.to_string())
     }
 
@@ -138,9 +145,13 @@ impl Table {
             return false;
         };
         let exit = child.exit();
+        let kept = self.spawner.finish_keeping(&id, has_kept(&exit));
+        if let Err(e) = kept {
+            warn!(step = %id.step, attempt = id.number, "files of it were not kept: {e}");
+        }
         if exit.code() != Some(0) {
             let (code, signal) = (exit.code(), exit.signal());
-            warn!(step = %id.step, attempt = id.number, code, signal, "hooks after it failed: its own output says which");
+            warn!(step = %id.step, attempt = id.number, code, signal, "hooks after it failed, or no files of it were kept: its own output says why");
         }
         if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.after = AfterHooksState::Done;

@@ -138,6 +138,7 @@ impl Table {
             failed: BTreeMap::new(),
             flushing,
             sweep,
+            keep_max: setup.output.kept_bytes,
             uids,
             storage,
             hooking,

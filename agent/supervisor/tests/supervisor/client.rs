@@ -273,6 +273,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         streams: Default::default(),
         container: None,
         inputs: None,
+        keep: vec![],
     }
 }
 

@@ -120,6 +120,7 @@ fn spawns() {
             mounts: vec![],
         }),
         inputs: Some("/i".into()),
+        keep: vec!["o/*".parse().unwrap()],
     };
     let golden = format!(
         "00000000
@@ -158,7 +159,8 @@ fn spawns() {
          00 01 0300000000000000 '/%u' 01 # stdout, stderr, append
          01 0200000000000000 '/r' # container: image
          01 02000000 0000000000000000 # runtime, mounts
-         01 0200000000000000 '/i' # inputs",
+         01 0200000000000000 '/i' # inputs
+         0100000000000000 0300000000000000 'o/*' # keep",
         "02".repeat(32),
         "03".repeat(32),
         "04".repeat(32),
@@ -186,6 +188,7 @@ fn spawns() {
         streams: StepStreams::default(),
         container: None,
         inputs: None,
+        keep: vec![],
         ..full
     };
     let golden = format!(
@@ -200,7 +203,7 @@ fn spawns() {
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 00000000 00 # around_env, wrapper, env_file
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
-         00 00 # container, inputs"
+         00 00 0000000000000000 # container, inputs, keep"
     );
     check(&bare, &golden);
 }

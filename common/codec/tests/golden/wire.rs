@@ -631,6 +631,7 @@ fn assignments() {
             size: 258,
             executable: true,
         }],
+        keep: vec!["o/*".parse().unwrap()],
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -669,7 +670,8 @@ fn assignments() {
          0100000000000000                             # mounts: one
            0200000000000000 '/s' 0200000000000000 '/t' 01
          0100000000000000                             # inputs: one
-           0100000000000000 'i' 4000000000000000 '{}' 0201000000000000 01",
+           0100000000000000 'i' 4000000000000000 '{}' 0201000000000000 01
+         0100000000000000 0300000000000000 'o/*'      # keep: one",
         "09".repeat(32),
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
@@ -688,6 +690,7 @@ fn assignments() {
         streams: StepStreams::default(),
         container: None,
         inputs: vec![],
+        keep: vec![],
         ..full
     };
     let golden = format!(
@@ -702,7 +705,7 @@ fn assignments() {
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
-         00 0000000000000000 # container, inputs"
+         00 0000000000000000 0000000000000000 # container, inputs, keep"
     );
     check(&bare, &golden);
 }

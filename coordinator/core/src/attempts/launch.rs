@@ -51,13 +51,14 @@ pub(crate) fn assignment(
         false if variable == Variable::Cluster => cluster.clone(),
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
-    // Inputs are put into a directory of the attempt's own, and the program starts there.
-    let workdir = match spec.inputs.is_empty() {
-        true => template.workdir_of(spec, value),
-        false => None,
+    // Inputs are put into a directory of the attempt's own, and files are kept of it: the program starts there.
+    let in_own = !spec.inputs.is_empty() || !spec.keep.is_empty();
+    let workdir = match in_own {
+        true => None,
+        false => template.workdir_of(spec, value),
     };
     let prefer_workdir = spec.prefer_workdir.clone();
-    let is_free = workdir.is_none() && spec.inputs.is_empty() && !template.uses_workdir();
+    let is_free = workdir.is_none() && !in_own && !template.uses_workdir();
     let value = |variable| match variable == Variable::Workdir {
         true => workdir.clone(),
         false => value(variable),
@@ -84,6 +85,7 @@ pub(crate) fn assignment(
         gang,
         launch,
         inputs: spec.inputs.clone(),
+        keep: spec.keep.clone(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }

@@ -40,7 +40,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         after,
         array,
         unset: _,
-        labels,
+        labels: _,
         cpu_mode: _,
         mounts: _,
         privileged: _,
@@ -49,6 +49,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         inputs: _,
         // Another caller of the same user has uploads of his own.
         inputs_by: _,
+        keep: _,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
@@ -75,7 +76,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("deadline", *deadline == new.deadline),
         ("after", *after == new.after),
         ("array", *array == new.array),
-        ("labels", *labels == new.labels),
     ];
     // Last, because a name that was not written follows the command, which is then the real difference.
     let name = ("name", *name == new.name);
@@ -89,12 +89,14 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
 }
 
 /// The fields of the surroundings in which the program runs, and whether they are the same.
-fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 7] {
+fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 9] {
     [
+        ("labels", old.labels == new.labels),
         ("mounts", old.mounts == new.mounts),
         ("privileged", old.privileged == new.privileged),
         ("host_network", old.host_network == new.host_network),
         ("inputs", old.inputs == new.inputs),
+        ("keep", old.keep == new.keep),
         ("image", old.image == new.image),
         ("workdir", old.workdir == new.workdir),
         ("prefer_workdir", old.prefer_workdir == new.prefer_workdir),

@@ -746,6 +746,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         host_network: false,
         inputs: Vec::new(),
         inputs_by: None,
+        keep: Vec::new(),
         streams: Default::default(),
         inherited: Default::default(),
     }

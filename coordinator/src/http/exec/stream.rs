@@ -174,6 +174,7 @@ async fn carry(
             let program = timeout(START_LIMIT, start(from_caller))
                 .await
                 .map_err(|_| StreamEnd::Closed(CloseCode::Policy, "no `start` came for 10 s"))??;
+            target.check(&program, by.as_ref())?;
             let order = ExecOrder { program, by };
             reach(api, target, LogStream::Exec, Some(&order)).await?
         }

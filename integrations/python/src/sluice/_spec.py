@@ -73,6 +73,8 @@ class Settings(TypedDict, total=False):
 
     If absent, the caller's directory where the host has it and the step's user may enter it, else an empty one.
     """
+    keep: Sequence[str]
+    """Files of its own directory that its host keeps after the end, such as `out/*.pt`; not together with `workdir`."""
     image: str
     """Image in which it runs, such as `docker.io/library/python:3.12`; `docs/containers.md` has the forms."""
     mounts: Sequence[Mapping[str, Any]]
@@ -155,9 +157,10 @@ class StepSpec:
             body["inputs"] = [it.body() for it in inputs]
         for name in ("subject", "pool"):
             given.setdefault(name, getattr(context, name))
-        if "workdir" in given:
-            given["workdir"] = None if given["workdir"] is None else os.path.abspath(given["workdir"])
-        elif not inputs:
+        if given.get("workdir") is not None:
+            given["workdir"] = os.path.abspath(given["workdir"])
+        # Inputs are put into a directory of the step's own, and files are kept of it.
+        elif "workdir" not in given and not inputs and not given.get("keep"):
             # Deleted, or without a name that can be sent.
             with suppress(OSError, UnicodeError):
                 here = os.getcwd()
@@ -217,6 +220,7 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "env": dict,
     "labels": dict,
     "mounts": lambda mounts: [dict(mount) for mount in mounts],
+    "keep": list,
     "after": list,
     "begin": moment,
     "deadline": moment,
