@@ -33,7 +33,7 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
             let value = said(error, ContextKind::InvalidValue)?;
             of_thing(&value, typed)
                 .or_else(|| without_kind(&value, typed))
-                .or_else(|| of_format(&value))
+                .or_else(|| of_format(&value, typed))
         }
         ErrorKind::UnknownArgument => {
             let word = said(error, ContextKind::InvalidArg)?;
@@ -140,11 +140,15 @@ fn without_kind(name: &str, typed: &[String]) -> Option<String> {
     }
 }
 
-/// Returns the equivalent of a format of kubectl in which the caller names the columns.
-fn of_format(value: &str) -> Option<String> {
+/// Returns the equivalent of `-o` with what is no format here: the columns of kubectl, or a file of a step.
+fn of_format(value: &str, typed: &[String]) -> Option<String> {
     let (word, _) = value.split_once('=').unwrap_or((value, ""));
-    let is_custom = ["custom", "custom-columns"].contains(&word);
-    is_custom.then(|| told(&format!("-o {word}"), &["--columns ID,STATE"]))
+    if ["custom", "custom-columns"].contains(&word) {
+        return Some(told(&format!("-o {word}"), &["--columns ID,STATE"]));
+    }
+    let is_submit = typed.iter().any(|word| word == "run" || word == "submit");
+    let is_file = value.contains(['/', '.', '*', '%']);
+    (is_submit && is_file).then(|| told("--output", &["--stdout FILE", "--keep PATTERN"]))
 }
 
 fn equivalent(line: &[String]) -> Option<String> {
@@ -237,6 +241,10 @@ mod tests {
             ("delete pod a", "`delete pod`: sluice cancel STEP"),
             ("delete job a", "`delete job`: sluice cancel STEP"),
             ("get pods -A", "`get pods`: sluice get steps"),
+            (
+                "submit --output=logs/%j.out a.sh",
+                "`--output`: --stdout FILE, or --keep PATTERN",
+            ),
             (
                 "get steps -o custom-columns=ID:.id",
                 "`-o custom-columns`: --columns ID,STATE",

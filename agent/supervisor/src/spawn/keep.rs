@@ -25,8 +25,8 @@ use super::{SpawnError, Spawner, host};
 use crate::helper_program::HelperProgram;
 use crate::sys;
 
-/// Longest time in which files are kept: the attempt holds its GPUs meanwhile.
-const MAX_SECONDS: u32 = 600;
+/// Longest time in which files are kept: the attempt holds its GPUs meanwhile, also if others wait for them.
+const MAX_SECONDS: u32 = 120;
 
 /// Time after which the helper is killed. It ends by itself before, unless a file system hangs.
 const KILL_SECONDS: u32 = MAX_SECONDS + 30;
