@@ -9,7 +9,7 @@ use sluice_tests::{Daemon, Dev, eventually, eventually_within};
 
 use super::crash::ends;
 
-const PARTS: usize = 300;
+const PARTS: usize = 100;
 
 /// A part notes each of its runs. One in twenty fails the first time.
 fn part(results: &str) -> String {

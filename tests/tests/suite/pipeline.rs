@@ -1,7 +1,6 @@
-//! A pipeline of one file, in a running cluster: parts, some of which fail and are tried again, then a step over all of
-//! them, then reports; and the daemons are killed meanwhile.
+//! A pipeline of one file, in a running cluster: an array of parts, some of which fail and are tried again, then a step over
+//! all of them, then reports; and the daemons are killed meanwhile.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::time::Duration;
 
@@ -9,37 +8,20 @@ use sluice_tests::{Daemon, Dev, eventually_within};
 
 use super::crash::ends;
 
-const PARTS: usize = 40;
+const PARTS: usize = 1000;
 
-/// A part writes its number. One in twenty fails the first time.
-fn part(number: usize, results: &str) -> String {
-    let fails = match number % 20 {
-        7 => r#"test $SLUICE_ATTEMPT -gt 1 && "#,
-        _ => "",
-    };
-    format!(
-        "kind: step\nname: part-{number}\nretries: 9\nresources: {{cpu_count: 0.01}}\n\
-         command: [sh, -c, '{fails}echo {number} > {results}/{number}']\n---\n"
-    )
-}
-
+/// Each part writes its number; one in twenty fails the first time. Those that come last stand first.
 fn pipeline(results: &str) -> String {
-    let mut file = String::new();
-    let parts: Vec<String> = (0..PARTS).map(|number| format!("part-{number}")).collect();
-    // Those that come last stand first.
-    write!(
-        file,
-        "kind: step\nname: mend\nafter: ['sum:failed']\ncommand: ['true']\n---\n\
-         kind: step\nname: never\nafter: [mend]\ncommand: ['true']\n---\n\
-         kind: step\nname: report\nafter: ['sum:any']\nretries: 9\ncommand: [cp, {results}/sum, {results}/report]\n---\n\
-         kind: step\nname: sum\nafter: [{}]\nretries: 9\ncommand: [sh, -c, 'cat {results}/[0-9]* | sort -n > {results}/sum']\n---\n",
-        parts.join(", ")
+    let last = PARTS - 1;
+    format!(
+        "kind: step\nid: mend\nafter: ['sum:failed']\ncommand: ['true']\n---\n\
+         kind: step\nid: never\nafter: [mend]\ncommand: ['true']\n---\n\
+         kind: step\nid: report\nafter: ['sum:any']\nretries: 9\ncommand: [cp, {results}/sum, {results}/report]\n---\n\
+         kind: step\nid: sum\nafter: [parts]\nretries: 9\ncommand: [sh, -c, 'cat {results}/[0-9]* | sort -n > {results}/sum']\n---\n\
+         kind: step\nid: parts\narray: 0-{last}\nretries: 9\nresources: {{cpu_count: 0.01, memory: 1MB}}\n\
+         command: [sh, -c, '{{ [ $((SLUICE_ARRAY_INDEX % 20)) != 7 ] || [ $SLUICE_ATTEMPT -gt 1 ]; }} && \
+         echo $SLUICE_ARRAY_INDEX > {results}/$SLUICE_ARRAY_INDEX']\n"
     )
-    .unwrap();
-    for number in 0..PARTS {
-        file += &part(number, results);
-    }
-    file.trim_end_matches("---\n").to_owned()
 }
 
 #[test]
@@ -49,19 +31,15 @@ fn each_stage_starts_after_the_one_before_whichever_daemon_is_killed() {
     let file = results.path().join("pipeline.yaml");
     fs::write(&file, pipeline(results.path().to_str().unwrap())).unwrap();
     let ids = dev.ok(&["submit", "-f", file.to_str().unwrap()]);
-    let ids: Vec<&str> = ids.lines().collect();
-    assert_eq!(ids.len(), PARTS + 4);
-    let [mend, never, report, sum, ..] = ids[..] else {
-        panic!("{ids:?}");
-    };
+    assert_eq!(ids, "mend\nnever\nreport\nsum\nparts\n");
     for daemon in [Daemon::Coordinator, Daemon::Agent, Daemon::Supervisor] {
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(500));
         dev.kill(daemon);
     }
     let end = |id: &str| {
         let path = format!("/v1/steps/{id}");
         eventually_within(
-            Duration::from_secs(120),
+            Duration::from_secs(240),
             &format!("the end of {id}"),
             || {
                 let (status, step) = dev.try_call("GET", &path, None)?;
@@ -71,17 +49,18 @@ fn each_stage_starts_after_the_one_before_whichever_daemon_is_killed() {
             },
         )
     };
-    for id in ids.iter().filter(|id| ![mend, never].contains(id)) {
+    for id in ["parts", "sum", "report"] {
         let step = end(id);
         assert_eq!(step["state"], "succeeded", "{step}");
     }
-    for (id, cause) in [(mend, sum), (never, mend)] {
+    assert_eq!(end("parts")["array"]["parts"]["succeeded"], PARTS);
+    for (id, cause) in [("mend", "sum"), ("never", "mend")] {
         let step = end(id);
         assert_eq!(step["reason"]["code"], "dependency_failed", "{step}");
         let message = step["reason"]["message"].as_str().unwrap();
         assert!(message.contains(&format!("`{cause}`")), "{message}");
         assert!(
-            message.ends_with(&format!("`sluice explain {sum}` says why")),
+            message.ends_with("`sluice explain sum` says why"),
             "{message}"
         );
         assert_eq!(step["attempts"], serde_json::json!([]), "it never ran");
@@ -90,9 +69,11 @@ fn each_stage_starts_after_the_one_before_whichever_daemon_is_killed() {
     let reported = fs::read_to_string(results.path().join("report")).unwrap();
     assert_eq!(reported, all, "the sum was made of all parts, and reported");
     let before = |id: &str, field: &str| end(id)[field].as_str().unwrap().to_owned();
-    assert!(before(sum, "allocated_at") <= before(report, "allocated_at"));
+    assert!(before("sum", "allocated_at") <= before("report", "allocated_at"));
     let ends = ends(&dev);
-    for id in &ids {
-        assert_eq!(ends.get(*id), Some(&1), "ends of {id}");
+    let parts = (0..PARTS).map(|index| format!("parts.{index}"));
+    let steps = ["mend", "never", "report", "sum", "parts"].map(str::to_owned);
+    for id in parts.chain(steps) {
+        assert_eq!(ends.get(&id), Some(&1), "ends of {id}");
     }
 }
