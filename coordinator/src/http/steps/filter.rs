@@ -21,8 +21,8 @@ use crate::clock::wall;
 /// Steps that one scan reads whole.
 pub(super) const READ_LIMIT: usize = 1000;
 
-/// Steps that one scan passes over by their rows.
-pub(super) const ROW_LIMIT: usize = 10_000;
+/// Steps that one scan passes over by their rows, in about two milliseconds.
+pub(super) const ROW_LIMIT: usize = 20_000;
 
 /// Most ids in one filter.
 const MAX_IDS: usize = 1000;

@@ -181,12 +181,15 @@ impl StepPosition {
     }
 }
 
+/// Pages of steps that are kept before they are cut to one: the more, the rarer is the cut.
+const KEPT_PAGES: usize = 8;
+
 /// The first steps of a page in an order without an index, while all steps are gone through.
 pub(super) struct PageSteps {
     order: StepOrder,
     after: Option<StepPosition>,
     room: usize,
-    /// The first steps so far, and fewer than `room` others.
+    /// The first steps so far, and others.
     kept: Vec<(StepPosition, StepId)>,
     /// Position before which a step must be, once there is no room behind it.
     bound: Option<StepPosition>,
@@ -214,7 +217,7 @@ impl PageSteps {
         }
         self.kept
             .push((position.to_position(), candidate.id().clone()));
-        if self.kept.len() == 2 * self.room {
+        if self.kept.len() == KEPT_PAGES * self.room {
             let (_, last, _) = self.kept.select_nth_unstable(self.room - 1);
             self.bound = Some(last.0.clone());
             self.kept.truncate(self.room);

@@ -101,6 +101,32 @@ fn steps_that_are_alike_differ_where_they_do() {
     }
 }
 
+/// Far more steps than a page has: the first of them are found among all, page by page.
+#[test]
+fn pages_of_many_sorted_steps_are_the_sorted_list() {
+    let harness = Harness::start();
+    let mut all: Vec<String> = (0..100).map(|n| format!("s{:02}", n * 37 % 100)).collect();
+    submit_batch(&harness, all.iter().cloned(), "x");
+    all.sort();
+    for (sort, reversed) in [("name", false), ("-name", true)] {
+        let (mut found, mut cursor): (Vec<String>, _) = (Vec::new(), String::new());
+        loop {
+            let query = format!("/v1/steps?sort={sort}&limit=3&fields=id{cursor}");
+            let (status, page) = harness.get(&query);
+            assert_eq!(status, 200, "{page}");
+            found.extend(ids(&page).into_iter().map(str::to_owned));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        if reversed {
+            found.reverse();
+        }
+        assert_eq!(found, all, "{sort}");
+    }
+}
+
 #[test]
 fn lists_are_sorted_paged_and_shortened() {
     let harness = Harness::start();
