@@ -30,7 +30,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     });
     let mut stderr = io::stderr();
     match kept {
-        Ok(kept) => report(&mut stderr, &kept.left_out),
+        Ok(left_out) => report(&mut stderr, &left_out),
         Err(error) => {
             let _nobody_reads_it = writeln!(stderr, "sluice: no files were kept: {error}");
             Err(error)

@@ -16,7 +16,7 @@ use sluice_common::keep::{KEEP_NOTES_BYTES, KeepPattern, KeptPart, kept_part};
 
 use crate::error::CopyError;
 use crate::message::{CopyIssue, Issue, MAX_DEPTH, TreeItem, TreePath};
-use crate::sender::{TreeSender, file_error, kind_of, reading};
+use crate::sender::{TreeSender, file_error, kind_of, reading, unreadable};
 use crate::stream::{CopyWriter, MAX_PAYLOAD_BYTES};
 
 /// Most notes in a stream; more say nothing new.
@@ -43,17 +43,8 @@ impl KeepLimits {
     }
 }
 
-/// Files that were kept, and what was left out.
-#[derive(Debug, Default)]
-pub struct KeptFiles {
-    /// Number of files and links.
-    pub files: u64,
-    /// Reasons for which files were left out, at most 1,000.
-    pub left_out: Vec<CopyIssue>,
-}
-
 /// Writes the files below `root` that match a pattern to an empty file, as the stream that [`crate::send`] would send of a
-/// directory with these files alone.
+/// directory with these files alone. Returns the reasons for which files were left out, at most 1,000.
 ///
 /// # Errors
 /// If the stream cannot be written, or `root` cannot be read.
@@ -62,24 +53,22 @@ pub fn keep(
     patterns: &[KeepPattern],
     limits: KeepLimits,
     stream: &File,
-) -> Result<KeptFiles, CopyError> {
+) -> Result<Vec<CopyIssue>, CopyError> {
     let mut out = CopyWriter::new(stream);
-    let until = Instant::now() + limits.time;
     let mut writer = KeepWriter {
         sender: TreeSender {
             root,
             after: None,
             out: &mut out,
             path: TreePath::default(),
-            until: Some(until),
+            until: Some(Instant::now() + limits.time),
         },
         stream,
         patterns,
         limits,
-        until,
         unsent: Vec::new(),
         is_full: false,
-        kept: KeptFiles::default(),
+        left_out: Vec::new(),
     };
     let opened = open(root, reading() | OFlag::O_DIRECTORY, Mode::empty());
     let opened = opened.map_err(|e| file_error("read", root, e.into()))?;
@@ -89,7 +78,7 @@ pub fn keep(
     writer.contents(&opened, is_whole)?;
     writer.sender.out.message(&TreeItem::DirectoryEnd)?;
     writer.sender.out.message(&TreeItem::End)?;
-    Ok(writer.kept)
+    Ok(writer.left_out)
 }
 
 struct KeepWriter<'a> {
@@ -97,12 +86,11 @@ struct KeepWriter<'a> {
     stream: &'a File,
     patterns: &'a [KeepPattern],
     limits: KeepLimits,
-    until: Instant,
     /// The innermost directories, of which nothing was kept so far.
     unsent: Vec<TreeItem>,
     /// Whether nothing more is kept.
     is_full: bool,
-    kept: KeptFiles,
+    left_out: Vec<CopyIssue>,
 }
 
 impl KeepWriter<'_> {
@@ -131,7 +119,7 @@ impl KeepWriter<'_> {
         if part == KeptPart::Nothing {
             return Ok(());
         }
-        if Instant::now() >= self.until {
+        if self.sender.is_late() {
             return self.end(Issue::TookTooLong);
         }
         let found = match fstatat(dir, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -183,10 +171,7 @@ impl KeepWriter<'_> {
         }
         let start = self.position()?;
         match self.sender.file(file, name) {
-            Ok(()) => {
-                self.kept.files += 1;
-                Ok(())
-            }
+            Ok(()) => Ok(()),
             Err(CopyError::Lost(why)) => self.end_at(start, &why),
             Err(error) => {
                 self.cut(start)?;
@@ -201,7 +186,6 @@ impl KeepWriter<'_> {
     fn link(&mut self, dir: &OwnedFd, name: &CString) -> Result<(), CopyError> {
         if self.begin(0)? {
             self.sender.link(dir, name)?;
-            self.kept.files += 1;
         }
         Ok(())
     }
@@ -253,11 +237,11 @@ impl KeepWriter<'_> {
     }
 
     fn leave_out(&mut self, issue: Issue) -> Result<(), CopyError> {
-        if self.kept.left_out.len() >= MAX_NOTES {
+        if self.left_out.len() >= MAX_NOTES {
             return Ok(());
         }
         let path = self.sender.path.clone();
-        self.kept.left_out.push(CopyIssue { path, issue });
+        self.left_out.push(CopyIssue { path, issue });
         let most = self.limits.stream_bytes() - KEEP_NOTES_BYTES / 2;
         match self.position()? < most {
             true => self.sender.note(issue),
@@ -275,13 +259,6 @@ impl KeepWriter<'_> {
         let cut = stream.set_len(start);
         let cut = cut.and_then(|()| stream.seek(SeekFrom::Start(start)));
         cut.map(drop).map_err(CopyError::Lost)
-    }
-}
-
-fn unreadable(e: Errno) -> Issue {
-    match e {
-        Errno::ENOENT => Issue::Removed,
-        e => Issue::Unreadable(e as i32),
     }
 }
 

@@ -194,7 +194,7 @@ impl<W: Write> TreeSender<'_, W> {
         at.map_err(|e| self.failed("read", e))?;
         let mut left = version.size - from;
         while left > 0 {
-            if self.until.is_some_and(|until| Instant::now() >= until) {
+            if self.is_late() {
                 return Err(CopyError::Interrupted);
             }
             let path = self.path.below(self.root);
@@ -240,11 +240,13 @@ impl<W: Write> TreeSender<'_, W> {
         Ok(0)
     }
 
-    pub(crate) fn skip(&mut self, e: Errno) -> Result<(), CopyError> {
-        self.note(match e {
-            Errno::ENOENT => Issue::Removed,
-            e => Issue::Unreadable(e as i32),
-        })
+    /// Whether the time for the files is over.
+    pub(crate) fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    fn skip(&mut self, e: Errno) -> Result<(), CopyError> {
+        self.note(unreadable(e))
     }
 
     pub(crate) fn note(&mut self, issue: Issue) -> Result<(), CopyError> {
@@ -267,6 +269,14 @@ pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -
         path: path.display().to_string(),
         action,
         source,
+    }
+}
+
+/// The issue with a file that cannot be read.
+pub(crate) fn unreadable(e: Errno) -> Issue {
+    match e {
+        Errno::ENOENT => Issue::Removed,
+        e => Issue::Unreadable(e as i32),
     }
 }
 
