@@ -10,7 +10,7 @@ pub mod writer;
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use sluice_common::amount::format_memory;
@@ -39,6 +39,21 @@ pub fn check(rules: OutputRetention) -> Result<OutputRetention, OutputRulesError
         MIN_MAX_BYTES.. => Ok(rules),
         found => Err(OutputRulesError::TooSmall { found }),
     }
+}
+
+/// Makes a file in an attempt's directory, which `reader_uid` may read.
+///
+/// # Errors
+/// If it cannot be made, or is there.
+pub(crate) fn make_own(path: &Path, reader_uid: Option<u32>) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
+    Ok(file)
 }
 
 /// Opens a file in an attempt's directory.

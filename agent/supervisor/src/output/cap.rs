@@ -4,14 +4,14 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_common::output::{MARK_BYTES, MARKS_BYTES, MARKS_FILE, mark};
 use tracing::warn;
 
-use super::open_own;
+use super::{make_own, open_own};
 
 /// Cannot be an attempt's directory, because ids do not begin with a dot.
 const PROBE: &str = ".probe";
@@ -48,17 +48,11 @@ pub(super) fn open_marks(dir: &Path) -> io::Result<File> {
 /// # Errors
 /// If it cannot be made.
 pub fn make_marks(dir: &Path, reader_uid: Option<u32>) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(dir.join(MARKS_FILE))?;
+    let file = make_own(&dir.join(MARKS_FILE), reader_uid)?;
     let nothing = [mark(0); MARKS_BYTES / MARK_BYTES].concat();
     file.write_all_at(&nothing, 0)?;
     // Users who may read output may see how much of it there is.
     file.set_permissions(Permissions::from_mode(0o644))?;
-    reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
     Ok(file)
 }
 

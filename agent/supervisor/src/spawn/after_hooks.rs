@@ -1,6 +1,6 @@
-//! Forks the child that runs templates' hooks after a step's program, and has files kept of it ([`super::keep`]): in the step's groups, so within its
-//! limits and device filter; as its user; with its environment, directory and output. `table` decides when. A
-//! failure does not change the step's outcome, so the child writes it to the step's output.
+//! Forks the child that runs templates' hooks after a step's program, and has files kept of it ([`super::keep`]): in the
+//! step's groups, so within its limits and device filter; as its user; with its environment, directory and output.
+//! `table` decides when. A failure does not change the step's outcome, so the child writes it to the step's output.
 
 use std::fs::File;
 use std::io::Write;

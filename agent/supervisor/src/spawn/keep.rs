@@ -5,10 +5,9 @@
 //! when it is whole, so whoever dies meanwhile leaves none, and the next supervisor starts over.
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::prctl::set_pdeathsig;
@@ -23,6 +22,7 @@ use sluice_common::keep::{KEEP_NOTES_BYTES, KeepPattern};
 
 use super::{SpawnError, Spawner, host};
 use crate::helper_program::HelperProgram;
+use crate::output::make_own;
 use crate::sys;
 
 /// Longest time in which files are kept: the attempt holds its GPUs meanwhile, also if others wait for them.
@@ -104,13 +104,7 @@ fn make_stream(path: &Path, reader_uid: Option<u32>) -> io::Result<File> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         Ok(()) | Err(_) => {}
     }
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
-    Ok(file)
+    make_own(path, reader_uid)
 }
 
 impl KeepRun<'_> {

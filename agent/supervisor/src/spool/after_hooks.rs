@@ -1,6 +1,6 @@
 //! Stores what is needed to run templates' hooks after a step's program, and to keep files of it: one file for each
-//! attempt that has such hooks or patterns. It survives the supervisor. The environment in templates may be secret, so only the supervisor
-//! can read the file, and it is removed with the attempt.
+//! attempt that has such hooks or patterns. It survives the supervisor. The environment in templates may be secret, so
+//! only the supervisor can read the file, and it is removed with the attempt.
 
 use std::fs;
 use std::io;
