@@ -63,17 +63,17 @@ class Api:
     # ---- Submits
 
     def submit(self, spec: StepSpec) -> Flow[Step]:
-        body = yield from self._body(spec)
+        body = yield from self._body(spec, set())
         return (yield from self._send(_model.to_step, Request("POST", "/v1/steps", body=body)))
 
     def preview(self, spec: StepSpec) -> Flow[Preview]:
-        request = Request("POST", "/v1/steps", [("dry_run", "true")], (yield from self._body(spec)))
+        request = Request("POST", "/v1/steps", [("dry_run", "true")], (yield from self._body(spec, set())))
         return (yield from self._send(_model.to_preview, request))
 
     def submit_many(self, specs: Iterable[StepSpec]) -> Flow[list[Step | Refused]]:
-        bodies = []
+        bodies, uploaded = [], set[str]()
         for spec in specs:
-            bodies.append((yield from self._body(spec)))
+            bodies.append((yield from self._body(spec, uploaded)))
         found: list[Step | Refused] = []
         for first in range(0, len(bodies), BATCH):
             batch = {"steps": bodies[first : first + BATCH]}
@@ -81,10 +81,13 @@ class Api:
             found += yield from self._send(lambda raw: [_batch_item(it) for it in raw["results"]], request)
         return found
 
-    def _body(self, spec: StepSpec) -> Flow[Json]:
-        """Uploads the inputs that are not there yet, and returns the request."""
+    def _body(self, spec: StepSpec, uploaded: set[str]) -> Flow[Json]:
+        """Uploads the inputs that are not there yet, adds them to those that are, and returns the request."""
         inputs = spec.local_inputs()
         for it in inputs:
+            if it.sha256 in uploaded:
+                continue
+            uploaded.add(it.sha256)
             path = f"/v1/inputs/{it.sha256}"
             try:
                 yield from self._call(Send(Request("GET", path)), self.patience)
