@@ -263,28 +263,24 @@ impl State {
     /// The pool that granted a step, or to which it is nominated, or the only one that it may run in, or the one that it
     /// would prefer.
     pub fn pool_of<'a>(&'a self, step: &'a Step) -> Option<&'a PoolName> {
-        if step.state != StepState::Queued {
-            let granted = step.latest().map(|attempt| &attempt.pool);
-            return granted.or(step.only_pool());
-        }
-        let nominated = self.scheduler().nomination(&step.id);
-        let named = nominated.map(|nomination| &nomination.pool);
-        let preferred = || {
+        let is_queued = step.state == StepState::Queued;
+        let nominated = is_queued.then(|| self.scheduler().nomination(&step.id));
+        let nominated = nominated.flatten().map(|nomination| &nomination.pool);
+        let granted = step.latest().map(|attempt| &attempt.pool);
+        nominated.or_else(|| {
             let (subject, excluded) = (step.policy_subject(), &step.excluded_pools);
-            self.preferred_pool(subject, excluded, step.place)
-        };
-        named.or(step.only_pool()).or_else(preferred)
+            let preferred = || self.preferred_pool(subject, excluded, step.place);
+            pool_without_nomination(step.state, granted, step.only_pool(), preferred)
+        })
     }
 
     /// The pool of a listed step that is not nominated: as [`State::pool_of`], by its row alone.
     pub fn pool_of_kind<'a>(&'a self, row: &'a StepRow) -> Option<&'a PoolName> {
         let kind = &row.kind;
-        let only = kind.only_pool.as_ref();
-        if row.state != StepState::Queued {
-            return kind.granted.as_ref().or(only);
-        }
         let (subject, excluded) = (&kind.policy_subject, &kind.excluded_pools);
-        only.or_else(|| self.preferred_pool(subject, excluded, row.place()))
+        let preferred = || self.preferred_pool(subject, excluded, row.place());
+        let (granted, only) = (kind.granted.as_ref(), kind.only_pool.as_ref());
+        pool_without_nomination(row.state, granted, only, preferred)
     }
 
     /// The most preferred pool of a step that names none and was accepted by the record `place`.
@@ -448,5 +444,19 @@ impl State {
     /// The indexes, built from scratch for the invariants.
     pub(crate) fn rebuilt_index(&self) -> Index {
         Index::of(&self.stored)
+    }
+}
+
+/// The pool of a step that is not nominated: the one of its latest attempt if it is not queued, else the only one that it
+/// may run in, or the one that it would prefer.
+fn pool_without_nomination<'a>(
+    state: StepState,
+    granted: Option<&'a PoolName>,
+    only: Option<&'a PoolName>,
+    preferred: impl FnOnce() -> Option<&'a PoolName>,
+) -> Option<&'a PoolName> {
+    match state == StepState::Queued {
+        true => only.or_else(preferred),
+        false => granted.or(only),
     }
 }

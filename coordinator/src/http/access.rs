@@ -236,11 +236,13 @@ impl Caller {
     }
 
     pub(super) fn lists(&self, core: &Core, step: &Step) -> bool {
-        self.is_unbounded() || {
-            let pool = core.state().pool_of(step).map(PoolName::as_str);
-            let subject = step.spec.subject.as_str();
-            self.may_step(Verb::List, Resource::Steps, subject, pool)
-        }
+        self.is_unbounded() || self.lists_of(&step.spec.subject, core.state().pool_of(step))
+    }
+
+    /// Whether lists contain the steps of a subject in a pool.
+    pub(super) fn lists_of(&self, subject: &Subject, pool: Option<&PoolName>) -> bool {
+        let pool = pool.map(PoolName::as_str);
+        self.may_step(Verb::List, Resource::Steps, subject.as_str(), pool)
     }
 
     /// Whether lists contain what is in a pool for the caller: the pool itself, or a node of it.

@@ -88,7 +88,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     different.next().map(|(field, _)| field)
 }
 
-/// The fields of the surroundings in which the program runs, and whether they are the same.
+/// The labels and the fields of the surroundings in which the program runs, and whether they are the same.
 fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 9] {
     [
         ("labels", old.labels == new.labels),

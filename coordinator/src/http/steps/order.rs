@@ -140,18 +140,6 @@ impl PartialOrd for PositionRef<'_> {
     }
 }
 
-impl Ord for StepPosition {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.view().cmp(&other.view())
-    }
-}
-
-impl PartialOrd for StepPosition {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
 /// Writes the position as a cursor: letters and digits alone, so that it needs no quoting.
 impl std::fmt::Display for StepPosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -179,6 +167,10 @@ impl StepPosition {
         let position: Self = serde_json::from_slice(&json).ok()?;
         (position.descending == order.descending).then_some(position)
     }
+}
+
+fn by_position(one: &(StepPosition, StepId), other: &(StepPosition, StepId)) -> Ordering {
+    one.0.view().cmp(&other.0.view())
 }
 
 /// Pages of steps that are kept before they are cut to one: the more, the rarer is the cut.
@@ -218,14 +210,14 @@ impl PageSteps {
         self.kept
             .push((position.to_position(), candidate.id().clone()));
         if self.kept.len() == KEPT_PAGES * self.room {
-            let (_, last, _) = self.kept.select_nth_unstable(self.room - 1);
+            let (_, last, _) = self.kept.select_nth_unstable_by(self.room - 1, by_position);
             self.bound = Some(last.0.clone());
             self.kept.truncate(self.room);
         }
     }
 
     pub(super) fn in_order(mut self) -> impl Iterator<Item = (StepPosition, StepId)> {
-        self.kept.sort_unstable();
+        self.kept.sort_unstable_by(by_position);
         self.kept.into_iter().take(self.room)
     }
 }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use coordinator_core::{Core, StepKind};
-use sluice_common::access::{Resource, Verb};
 use sluice_common::id::PoolName;
 use sluice_common::state::StepState;
 
@@ -93,11 +92,12 @@ impl<'a> StepScan<'a> {
         if let Some((_, answer)) = self.latest.filter(|(known, _)| *known == key) {
             return answer;
         }
-        let answer = match self.answers.get(&key) {
-            Some(known) => *known,
-            None => self.judge(&row.kind, self.core.state().pool_of_kind(row)),
-        };
-        self.answers.insert(key, answer);
+        let known = self.answers.get(&key).copied();
+        let answer = known.unwrap_or_else(|| {
+            let answer = self.judge(&row.kind, self.core.state().pool_of_kind(row));
+            self.answers.insert(key, answer);
+            answer
+        });
         self.latest = Some((key, answer));
         answer
     }
@@ -109,8 +109,8 @@ impl<'a> StepScan<'a> {
 
     /// Whether the selector takes steps of a kind in a pool, and the caller may see them.
     fn takes_kind(&self, kind: &StepKind, pool: Option<&PoolName>) -> bool {
-        let name = pool.map(PoolName::as_str);
-        let may = |verb| (self.caller).may_step(verb, Resource::Steps, kind.subject.as_str(), name);
-        self.selector.takes_kind(kind) && self.selector.takes_pool(pool) && may(Verb::List)
+        self.selector.takes_kind(kind)
+            && self.selector.takes_pool(pool)
+            && self.caller.lists_of(&kind.subject, pool)
     }
 }

@@ -10,6 +10,20 @@ pub(super) fn submit_batch(harness: &Harness, ids: impl Iterator<Item = String>,
     assert_eq!(status, 200);
 }
 
+/// The items of all pages of a list.
+fn all_pages(harness: &Harness, query: &str) -> Vec<Value> {
+    let (mut items, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let (status, page) = harness.get(&format!("/v1/steps?{query}{cursor}"));
+        assert_eq!(status, 200, "{page}");
+        items.extend_from_slice(page["items"].as_array().unwrap());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return items,
+        }
+    }
+}
+
 #[test]
 fn lists_are_filtered_by_name_id_and_time() {
     let harness = Harness::start();
@@ -109,17 +123,8 @@ fn pages_of_many_sorted_steps_are_the_sorted_list() {
     submit_batch(&harness, all.iter().cloned(), "x");
     all.sort();
     for (sort, reversed) in [("name", false), ("-name", true)] {
-        let (mut found, mut cursor): (Vec<String>, _) = (Vec::new(), String::new());
-        loop {
-            let query = format!("/v1/steps?sort={sort}&limit=3&fields=id{cursor}");
-            let (status, page) = harness.get(&query);
-            assert_eq!(status, 200, "{page}");
-            found.extend(ids(&page).into_iter().map(str::to_owned));
-            match page["next_cursor"].as_str() {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => break,
-            }
-        }
+        let items = all_pages(&harness, &format!("sort={sort}&limit=3&fields=id"));
+        let mut found: Vec<&str> = items.iter().map(|it| it["id"].as_str().unwrap()).collect();
         if reversed {
             found.reverse();
         }
@@ -149,19 +154,10 @@ fn lists_are_sorted_paged_and_shortened() {
         // A step that never ran and named no pool has none.
         ("pool", "a b d c"),
     ] {
-        let mut found: Vec<String> = Vec::new();
-        let mut cursor = String::new();
-        loop {
-            let query = format!("/v1/steps?sort={sort}&limit=3&fields=id,state{cursor}");
-            let (status, page) = harness.get(&query);
-            assert_eq!(status, 200, "{page}");
-            found.extend(ids(&page).into_iter().map(str::to_owned));
-            assert_eq!(page["items"][0].as_object().unwrap().len(), 2, "{page}");
-            match page["next_cursor"].as_str() {
-                Some(next) => cursor = format!("&cursor={next}"),
-                None => break,
-            }
-        }
+        let items = all_pages(&harness, &format!("sort={sort}&limit=3&fields=id,state"));
+        let fields = items.iter().map(|it| it.as_object().unwrap().len());
+        assert!(fields.into_iter().all(|fields| fields == 2), "{items:?}");
+        let found: Vec<&str> = items.iter().map(|it| it["id"].as_str().unwrap()).collect();
         assert_eq!(found.join(" "), expected, "{sort}");
     }
     let (_, page) = harness.get("/v1/steps?since=0s&sort=name");

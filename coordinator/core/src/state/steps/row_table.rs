@@ -17,7 +17,7 @@ pub(super) trait Row {
 /// 100,000 entries takes a millisecond or two, and many times as long if each lies elsewhere in memory.
 #[derive(Clone, Debug)]
 pub(super) struct RowTable<R, T> {
-    /// Chunks, none of them empty, by a bound: the orders in a segment are at or after its own and before that of the next.
+    /// Segments, none of them empty, by a bound: the orders in a segment are at or after its own and before that of the next.
     segments: BTreeMap<u64, RowSegment<R, T>>,
 }
 
