@@ -32,22 +32,27 @@ pub enum StepNamesError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepNames(Vec<StepPattern>);
 
-/// A name, or a pattern with the length of what comes before its first `*` or `?`.
+/// A name or a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StepPattern {
-    text: String,
-    literal: usize,
+    /// What comes before the first `*` or `?`.
+    literal: String,
+    /// The rest of a pattern.
+    rest: Option<String>,
 }
 
 impl StepPattern {
-    fn new(text: String) -> Self {
-        let literal = text.find(['*', '?']).unwrap_or(text.len());
-        Self { text, literal }
+    fn new(mut literal: String) -> Self {
+        let first_wildcard = literal.find(['*', '?']);
+        let rest = first_wildcard.map(|at| literal.split_off(at));
+        Self { literal, rest }
     }
 
     fn selects(&self, name: &str) -> bool {
-        let (literal, rest) = self.text.split_at(self.literal);
-        name.strip_prefix(literal)
+        let Some(rest) = &self.rest else {
+            return name == self.literal;
+        };
+        name.strip_prefix(&*self.literal)
             .is_some_and(|name| is_match(rest, name))
     }
 }
@@ -62,8 +67,11 @@ impl StepNames {
 
 impl fmt::Display for StepNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts: Vec<&str> = self.0.iter().map(|it| it.text.as_str()).collect();
-        f.write_str(&texts.join(","))
+        for (at, StepPattern { literal, rest }) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(f, "{comma}{literal}{}", rest.as_deref().unwrap_or_default())?;
+        }
+        Ok(())
     }
 }
 

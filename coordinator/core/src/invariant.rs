@@ -160,10 +160,10 @@ fn are_of(before: &State, placement: &Placement, class: &GpuClass) -> bool {
 /// all facts.
 fn indexes_agree_with_facts(state: &State) -> CheckResult {
     for listed in state.steps_after(0) {
-        let (row, step) = (listed.row, listed.step);
+        let (row, step) = (listed.row, listed.step());
         let agrees = *row == StepRow::of(step)
-            && *listed.id == step.id
-            && *listed.name == step.spec.name
+            && *listed.id() == step.id
+            && *listed.name() == step.spec.name
             && (state.scheduler().nomination(&step.id).is_some()
                 || state.pool_of_kind(row) == state.pool_of(step));
         need("indexes_agree_with_facts", agrees, || {

@@ -305,7 +305,7 @@ fn steps_are_told_in_the_order_of_submission() {
     harness.submit("a", spec(0, 1000)).unwrap();
     let after = |harness: &Harness, place: u64| -> vec::Vec<String> {
         let steps = harness.core.state().steps_after(place);
-        steps.map(|listed| listed.id.to_string()).collect()
+        steps.map(|listed| listed.id().to_string()).collect()
     };
     assert_eq!(after(&harness, 0), ["z", "b", "m", "a"]);
     let place = harness.step("b").order();

@@ -21,8 +21,8 @@ use crate::clock::wall;
 /// Steps that one scan reads whole.
 pub(super) const READ_LIMIT: usize = 1000;
 
-/// Steps that one scan passes over by their rows, in about two milliseconds.
-pub(super) const ROW_LIMIT: usize = 20_000;
+/// What one scan may cost, in rows that it passes over: about two milliseconds.
+pub(super) const SCAN_EFFORT: usize = 20_000;
 
 /// Most ids in one filter.
 const MAX_IDS: usize = 1000;
@@ -123,7 +123,7 @@ impl StepSelector {
             && (self.node.as_ref()).is_none_or(|node| {
                 row.kind.granted.is_some() && was_last_on(candidate.step(), node)
             })
-            && self.takes_part(core, row, candidate.step())
+            && self.takes_part(core, candidate)
     }
 
     /// Whether steps of a kind match the filters on it, except that on the pool.
@@ -141,10 +141,11 @@ impl StepSelector {
     }
 
     /// Whether parts of arrays are meant, if the step is one. A part whose array is unknown is listed like other steps.
-    fn takes_part(&self, core: &Core, row: &StepRow, step: &Step) -> bool {
+    fn takes_part(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
         // Of a step that is none, only the row is read.
-        let part = row.is_part.then_some(step);
-        let Some(part) = part.and_then(|step| step.part_of.as_ref()) else {
+        let part = candidate.row().is_part.then(|| candidate.step());
+        let part = part.and_then(|step| Some((step, step.part_of.as_ref()?)));
+        let Some((step, part)) = part else {
             return self.array.is_none();
         };
         if let Some(array) = &self.array {
@@ -160,9 +161,16 @@ impl StepSelector {
             || self.names.as_ref().is_some_and(by_name)
     }
 
-    /// Whether a filter is set that rows do not tell.
-    pub(super) fn reads_steps(&self) -> bool {
-        self.ids.is_some() || self.array.is_some() || self.node.is_some()
+    /// What a candidate costs a scan, in passed rows.
+    pub(super) fn effort(&self, candidate: &Candidate<'_>) -> usize {
+        let reads_step = match candidate {
+            Candidate::Listed(listed) => self.node.is_some() && listed.row.kind.granted.is_some(),
+            Candidate::Found(_) => true,
+        };
+        match reads_step {
+            true => SCAN_EFFORT / READ_LIMIT,
+            false => 1,
+        }
     }
 
     pub(super) fn has_since(&self) -> bool {
@@ -198,21 +206,21 @@ impl<'a> Candidate<'a> {
 
     pub(super) fn id(&self) -> &StepId {
         match self {
-            Self::Listed(listed) => listed.id,
+            Self::Listed(listed) => listed.id(),
             Self::Found(found) => &found.1.id,
         }
     }
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Listed(listed) => listed.name,
+            Self::Listed(listed) => listed.name(),
             Self::Found(found) => &found.1.spec.name,
         }
     }
 
     pub(super) fn step(&self) -> &Step {
         match self {
-            Self::Listed(listed) => listed.step,
+            Self::Listed(listed) => listed.step(),
             Self::Found(found) => &found.1,
         }
     }

@@ -16,7 +16,7 @@ use super::super::error::ApiError;
 use super::super::page::{MAX_PAGE_BYTES, PageBuilder};
 use super::super::params::{self, Params};
 use super::fields::StepFields;
-use super::filter::{Candidate, READ_LIMIT, ROW_LIMIT, StepSelector};
+use super::filter::{Candidate, SCAN_EFFORT, StepSelector};
 use super::order::{PageSteps, StepOrder, StepPosition};
 use super::step_scan::StepScan;
 use crate::view;
@@ -102,7 +102,7 @@ impl StepList {
     async fn by_submission(self) -> Result<Page<Box<RawValue>>, ApiError> {
         let mut filling = PageBuilder::new(self.limit);
         let mut left_out = 0;
-        let (descending, limit) = (self.order.descending, self.scan_limit());
+        let descending = self.order.descending;
         let begin = if descending { u64::MAX } else { 0 };
         let place = |cursor: &str| cursor.parse().map_err(|_| not_a_cursor(cursor));
         let mut after = Some(self.cursor.as_deref().map_or(Ok(begin), place)?);
@@ -110,8 +110,7 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             // One more than fits shows whether anything follows.
             let want = filling.room() + 1;
-            let bounds = (want, limit);
-            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), bounds);
+            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), want);
             let found = self.api.engine().read(look).await?;
             for (place, step) in found.steps {
                 self.offer(&mut filling, place, step)?;
@@ -135,20 +134,19 @@ impl StepList {
         let mut first = PageSteps::new(self.order, position, self.limit + 1);
         let mut left_out = 0;
         let mut after = Some(0);
-        let limit = self.scan_limit();
         while let Some(from) = after {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
                 let mut seen = ScanCount::default();
                 let mut step_scan = StepScan::new(core, &matcher, &who);
                 matcher.visit_after(core, from, |candidate| {
-                    if step_scan.takes_ever(candidate) {
+                    if let Some(answer) = step_scan.take(candidate) {
                         match matcher.is_recent(candidate.row()) {
-                            true => first.offer(candidate, &mut step_scan),
+                            true => first.offer(candidate, answer.pool),
                             false => seen.left_out += 1,
                         }
                     }
-                    match seen.is_enough(candidate.row(), limit) {
+                    match seen.is_enough(candidate.row(), matcher.effort(candidate)) {
                         true => ControlFlow::Break(()),
                         false => ControlFlow::Continue(()),
                     }
@@ -182,14 +180,6 @@ impl StepList {
         })
     }
 
-    /// Number of steps that one scan may go through: fewer if rows do not tell what is asked.
-    fn scan_limit(&self) -> usize {
-        match self.matcher.reads_steps() {
-            true => READ_LIMIT,
-            false => ROW_LIMIT,
-        }
-    }
-
     fn offer<C: ToString>(
         &self,
         filling: &mut PageBuilder<C>,
@@ -214,7 +204,7 @@ fn not_a_cursor(cursor: &str) -> ApiError {
 /// Progress of one scan.
 #[derive(Default)]
 struct ScanCount {
-    seen: usize,
+    effort: usize,
     /// Steps that only `since` leaves out.
     left_out: u64,
     /// Place of the next scan; `None` at the end.
@@ -222,10 +212,10 @@ struct ScanCount {
 }
 
 impl ScanCount {
-    /// Counts a step; whether the scan should end there.
-    fn is_enough(&mut self, row: &StepRow, limit: usize) -> bool {
-        self.seen += 1;
-        self.next = (self.seen == limit).then_some(row.order);
+    /// Counts a step with what it cost; whether the scan should end there.
+    fn is_enough(&mut self, row: &StepRow, effort: usize) -> bool {
+        self.effort += effort;
+        self.next = (self.effort >= SCAN_EFFORT).then_some(row.order);
         self.next.is_some()
     }
 }
@@ -240,14 +230,14 @@ struct FoundSteps {
     left_out: u64,
 }
 
-/// Returns at most `want` of the next `limit` steps from a place on, and at most a page's bytes. A list with few matches
-/// takes several scans.
+/// Returns at most `want` of the next steps from a place on, and at most a page's bytes. A list with few matches takes
+/// several scans.
 fn scan<'a>(
     core: &'a Core,
     matcher: &'a StepSelector,
     who: &'a Caller,
     (after, descending): (u64, bool),
-    (want, limit): (usize, usize),
+    want: usize,
 ) -> FoundSteps {
     let mut count = ScanCount::default();
     let mut steps = Vec::new();
@@ -255,7 +245,7 @@ fn scan<'a>(
     let mut step_scan = StepScan::new(core, matcher, who);
     let visit = |candidate: &Candidate<'a>| {
         let row = candidate.row();
-        if step_scan.takes_ever(candidate) {
+        if step_scan.take(candidate).is_some() {
             let step = candidate.step();
             if matcher.is_recent(row) {
                 bytes += text_bytes(step);
@@ -264,7 +254,10 @@ fn scan<'a>(
                 count.left_out += 1;
             }
         }
-        if count.is_enough(row, limit) || steps.len() == want || bytes > MAX_PAGE_BYTES {
+        if count.is_enough(row, matcher.effort(candidate))
+            || steps.len() == want
+            || bytes > MAX_PAGE_BYTES
+        {
             count.next = Some(row.order);
             return ControlFlow::Break(());
         }

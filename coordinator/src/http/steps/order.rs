@@ -15,7 +15,6 @@ use smol_str::SmolStr;
 use super::super::error::ApiError;
 use super::super::params;
 use super::filter::Candidate;
-use super::step_scan::StepScan;
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +47,7 @@ impl StepOrder {
     }
 
     /// Returns the position of a step in this order.
+    #[inline]
     fn position<'b>(
         self,
         candidate: &'b Candidate<'_>,
@@ -124,6 +124,7 @@ impl PositionRef<'_> {
 
 /// Steps without a value come last; of equal ones the earlier submitted comes first.
 impl Ord for PositionRef<'_> {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let values = match (&self.value, &other.value) {
             (Some(own), Some(other)) if self.descending => other.cmp(own),
@@ -198,9 +199,7 @@ impl PageSteps {
         }
     }
 
-    pub(super) fn offer<'a>(&mut self, candidate: &Candidate<'a>, step_scan: &mut StepScan<'a>) {
-        let by_pool = self.order.key == StepOrderKey::Pool;
-        let pool = by_pool.then(|| step_scan.pool_of(candidate)).flatten();
+    pub(super) fn offer(&mut self, candidate: &Candidate<'_>, pool: Option<&PoolName>) {
         let position = self.order.position(candidate, pool);
         let is_before = |bound: &StepPosition| position < bound.view();
         let is_after = |after: &StepPosition| position > after.view();

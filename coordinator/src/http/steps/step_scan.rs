@@ -30,8 +30,9 @@ type KindKey = (*const StepKind, bool);
 
 /// The answer for all steps of a kind.
 #[derive(Clone, Copy)]
-struct KindAnswer<'a> {
-    pool: Option<&'a PoolName>,
+pub(super) struct KindAnswer<'a> {
+    /// The pool in which the steps run or wait.
+    pub(super) pool: Option<&'a PoolName>,
     taken: bool,
 }
 
@@ -53,17 +54,19 @@ impl<'a> StepScan<'a> {
         }
     }
 
-    /// Whether the list has a candidate, or would have it without its filter `since`.
-    pub(super) fn takes_ever(&mut self, candidate: &Candidate<'a>) -> bool {
+    /// The kind's answer for a candidate, if the list has it, or would have it without its filter `since`.
+    pub(super) fn take<'b>(&mut self, candidate: &'b Candidate<'a>) -> Option<KindAnswer<'b>> {
         // The cheapest question first.
-        self.selector.takes_row(candidate.row())
-            && self.answer(candidate).taken
-            && self.selector.takes_itself(self.core, candidate)
+        if !self.selector.takes_row(candidate.row()) {
+            return None;
+        }
+        let answer = self.answer(candidate);
+        (answer.taken && self.selector.takes_itself(self.core, candidate)).then_some(answer)
     }
 
     /// Whether the list has a candidate.
     pub(super) fn takes(&mut self, candidate: &Candidate<'a>) -> bool {
-        self.selector.is_recent(candidate.row()) && self.takes_ever(candidate)
+        self.selector.is_recent(candidate.row()) && self.take(candidate).is_some()
     }
 
     /// The pool of a candidate.
