@@ -35,9 +35,10 @@ use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Hello, HelloReply, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::clock::Clock;
-use crate::store::{Recovered, Store, StoreError};
+use crate::store::{Recovered, SealedSnapshot, Store, StoreError};
 
 pub use handle::{EngineHandle, EngineStopped};
 pub use meter::{Histogram, Meter};
@@ -157,6 +158,7 @@ pub fn start(
         clock,
         core: Core::recover(settings, recovered.state),
         store,
+        snapshot: None,
         inbox,
         committed,
         shared: handle.clone(),
@@ -190,6 +192,8 @@ pub fn start(
 struct Engine {
     core: Core,
     store: Store,
+    /// The snapshot that is being sealed, on a thread of its own.
+    snapshot: Option<JoinHandle<SealedSnapshot>>,
     record_logger: RecordLogger,
     clock: Clock,
     inbox: mpsc::Receiver<Message>,
@@ -244,7 +248,10 @@ impl Engine {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.stopping {
             self.clock.tell();
-            self.wait(&mut batch).await;
+            if let Some(sealed) = self.wait(&mut batch).await {
+                self.snapshot = None;
+                self.add_snapshot(&sealed.map_err(|_| EngineError::Panicked)?)?;
+            }
             let handled = batch.len();
             if handled == 0 {
                 self.write_notes();
@@ -256,26 +263,40 @@ impl Engine {
                 }
             }
             self.flush()?;
+            self.begin_snapshot();
             self.answer_queries()?;
             self.fire_timers(handled)?;
         }
         Ok(self.store.close()?)
     }
 
-    /// Waits for a message or a timer, and takes all waiting messages. The loop holds a handle itself, so only
+    /// Waits for a message, a timer or a snapshot, and takes all waiting messages. The loop holds a handle itself, so only
     /// [`Message::Stop`] ends it.
-    async fn wait(&mut self, batch: &mut Vec<Message>) {
-        let inbox = self.inbox.recv_many(batch, MAX_BATCH);
+    async fn wait(
+        &mut self,
+        batch: &mut Vec<Message>,
+    ) -> Option<Result<SealedSnapshot, JoinError>> {
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
         let query = (!self.queries.is_empty()).then_some(Duration::ZERO);
-        match timer.into_iter().chain(note).chain(query).min() {
-            None => {
-                inbox.await;
+        let limit = timer.into_iter().chain(note).chain(query).min();
+        let timer = async {
+            match limit {
+                None => std::future::pending().await,
+                Some(limit) => tokio::time::sleep(limit).await,
             }
-            Some(limit) => {
-                let _timer_came_first = tokio::time::timeout(limit, inbox).await;
+        };
+        let snapshot = async {
+            match &mut self.snapshot {
+                None => std::future::pending().await,
+                Some(sealed) => sealed.await,
             }
+        };
+        tokio::select! {
+            biased;
+            sealed = snapshot => Some(sealed),
+            _ = self.inbox.recv_many(batch, MAX_BATCH) => None,
+            () = timer => None,
         }
     }
 
@@ -402,9 +423,6 @@ impl Engine {
         for (key, at) in effects.timers {
             self.timers.set(key, at);
         }
-        if self.store.snapshot_due() {
-            self.take_snapshot()?;
-        }
         Ok(())
     }
 
@@ -427,11 +445,20 @@ impl Engine {
         Ok(())
     }
 
-    fn take_snapshot(&mut self) -> Result<(), StoreError> {
+    /// Begins a snapshot if one is due. Everything decided must have been flushed.
+    fn begin_snapshot(&mut self) {
+        if self.snapshot.is_none() && self.store.snapshot_due() {
+            let snapshot = self.store.begin_snapshot(self.core.state());
+            self.snapshot = Some(tokio::task::spawn_blocking(|| snapshot.seal()));
+        }
+    }
+
+    /// Stores a snapshot that was sealed meanwhile.
+    fn add_snapshot(&mut self, sealed: &SealedSnapshot) -> Result<(), StoreError> {
         let began = Instant::now();
-        self.store.snapshot(self.core.state())?;
-        let (seq, took_ms) = (self.store.last_seq(), millis(began.elapsed()));
-        tracing::info!(seq, took_ms, "snapshot taken");
+        self.store.add_snapshot(sealed)?;
+        let (seq, took_ms) = (sealed.seq(), millis(began.elapsed()));
+        tracing::info!(seq, took_ms, "snapshot stored");
         Ok(())
     }
 

@@ -30,7 +30,7 @@ mod transfer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coordinator_core::{LogEntry, Record, RecoveryCause, State};
+use coordinator_core::{LogEntry, Record, RecoveryCause, State, StoredState};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
@@ -57,8 +57,7 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 /// Layout of the tables. Stores of another layout are rejected.
 const FORMAT: u32 = 2;
 
-/// Least number of records between two snapshots. A restart reads as many after a snapshot in well below a second; writing
-/// a snapshot takes tens of milliseconds, so it is done rarely.
+/// Least number of records between two snapshots. A restart reads as many after a snapshot in well below a second.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
 
 /// A snapshot takes seconds if there are 100,000 steps. Then it waits until the records come to this part of its size, so
@@ -102,11 +101,36 @@ pub struct Recovered {
 }
 
 /// A stored state with its position in the log.
-#[derive(Serialize, Deserialize)]
-struct Snapshot<S> {
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Snapshot<S> {
     seq: u64,
     at: Time,
     state: S,
+}
+
+impl<S: Serialize> Snapshot<S> {
+    /// Returns the snapshot as stored text. Takes seconds if the state is large.
+    pub fn seal(self) -> SealedSnapshot {
+        let text = encoding::seal(&self);
+        SealedSnapshot {
+            seq: self.seq,
+            text,
+        }
+    }
+}
+
+/// A snapshot as stored text.
+#[derive(Debug)]
+pub struct SealedSnapshot {
+    seq: u64,
+    text: Vec<u8>,
+}
+
+impl SealedSnapshot {
+    /// Number of the last record before the snapshot.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
 }
 
 /// Key in `meta` of a [`RecoveryMark`].
@@ -289,34 +313,43 @@ impl Store {
             || self.since_snapshot >= SNAPSHOT_EVERY_BYTES.max(self.snapshot_bytes)
     }
 
-    /// Stores `state`, which must be the state after everything appended so far, and drops the part of the log that
-    /// neither a restart nor a follower of events needs.
+    /// Begins a snapshot of `state`, which must be the state after everything appended so far. It is sealed elsewhere,
+    /// while the log grows, and stored by [`Store::add_snapshot`].
+    pub fn begin_snapshot(&mut self, state: &State) -> Snapshot<StoredState> {
+        self.last_snapshot = self.last_seq;
+        self.since_snapshot = 0;
+        Snapshot {
+            seq: self.last_seq,
+            at: self.last_at,
+            state: state.to_stored(),
+        }
+    }
+
+    /// Stores a snapshot, and drops the part of the log that neither a restart nor a follower of events needs.
     ///
     /// # Errors
     /// If the commit failed; the log is intact nevertheless.
-    pub fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
-        let snapshot = Snapshot {
-            seq: self.last_seq,
-            at: self.last_at,
-            state,
-        };
-        let sealed = encoding::seal(&snapshot);
+    pub fn add_snapshot(&mut self, sealed: &SealedSnapshot) -> Result<(), StoreError> {
         let dropped = self
-            .commit_snapshot(&sealed)
+            .commit_snapshot(sealed)
             .map_err(|source| StoreError::commit(&self.file, source))?;
         self.sizes.drop_until(dropped);
-        self.last_snapshot = self.last_seq;
-        self.snapshot_bytes = sealed.len() as u64;
-        self.since_snapshot = 0;
+        self.snapshot_bytes = sealed.text.len() as u64;
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(crate) fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
+        let sealed = self.begin_snapshot(state).seal();
+        self.add_snapshot(&sealed)
+    }
+
     /// Commits a snapshot, and returns the last record that was dropped.
-    fn commit_snapshot(&self, sealed: &[u8]) -> Result<u64, redb::Error> {
+    fn commit_snapshot(&self, sealed: &SealedSnapshot) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
         let dropped = {
             let mut snapshots = txn.open_table(SNAPSHOT)?;
-            snapshots.insert(self.last_seq, sealed)?;
+            snapshots.insert(sealed.seq, sealed.text.as_slice())?;
             while snapshots.len()? > SNAPSHOTS_KEPT as u64 {
                 snapshots.pop_first()?;
             }

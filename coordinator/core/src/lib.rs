@@ -85,7 +85,7 @@ pub use output::{
 pub use record::{ClockJump, JoinTokenMade, LogEntry, Record, RecordSubject};
 pub use state::access_snapshot::AccessSnapshot;
 pub use state::carving::{CarveState, CarveStatus};
-pub use state::{ApplyError, ListedStep, Mismatch, State, StepKind, StepRow, Steps};
+pub use state::{ApplyError, ListedStep, Mismatch, State, StepKind, StepRow, Steps, StoredState};
 pub use submit::default_amounts::uncounted;
 pub use submit::effective_spec::EffectiveStep;
 pub use unenforced::Enforcement;

@@ -40,11 +40,11 @@ pub enum Corruption {
 
 /// Encodes a value.
 pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
-    let json =
-        serde_json::to_vec(value).expect("our own types have text for keys and finite numbers");
-    let mut line = checksum(&json).into_bytes();
-    line.push(b' ');
-    line.extend_from_slice(&json);
+    let mut line = vec![b' '; HEAD_BYTES];
+    serde_json::to_writer(&mut line, value)
+        .expect("our own types have text for keys and finite numbers");
+    let checksum = checksum(&line[HEAD_BYTES..]);
+    line[..HEAD_BYTES - 1].copy_from_slice(checksum.as_bytes());
     line
 }
 

@@ -3,7 +3,6 @@
 mod kinds;
 mod row_table;
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::ops::Index;
@@ -57,12 +56,13 @@ impl Row for StepRow {
     }
 }
 
-/// The rest of a remembered step: its id and its name, which some lists read of all steps, and the step itself.
+/// The rest of a remembered step: its id and its name, which some lists read of all steps, and the step itself, which a
+/// copy of the state shares until it changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StoredStep {
     id: StepId,
     name: SmolStr,
-    step: Box<Step>,
+    step: Arc<Step>,
 }
 
 impl StepRow {
@@ -95,22 +95,27 @@ impl StepRow {
 pub struct ListedStep<'a> {
     /// The row of the step.
     pub row: &'a StepRow,
-    /// Id of the step.
-    pub id: &'a StepId,
-    /// Name of the step.
-    pub name: &'a SmolStr,
-    /// The step itself.
-    pub step: &'a Step,
+    stored: &'a StoredStep,
 }
 
 impl<'a> ListedStep<'a> {
     fn new((row, stored): (&'a StepRow, &'a StoredStep)) -> Self {
-        Self {
-            row,
-            id: &stored.id,
-            name: &stored.name,
-            step: &stored.step,
-        }
+        Self { row, stored }
+    }
+
+    /// Id of the step.
+    pub fn id(&self) -> &'a StepId {
+        &self.stored.id
+    }
+
+    /// Name of the step.
+    pub fn name(&self) -> &'a SmolStr {
+        &self.stored.name
+    }
+
+    /// The step itself.
+    pub fn step(&self) -> &'a Step {
+        &self.stored.step
     }
 }
 
@@ -139,9 +144,8 @@ impl Steps {
     /// The step with this id, for changes that leave its place as it is. [`Steps::renew_row`] follows them.
     pub(crate) fn get_mut(&mut self, id: &StepId) -> Option<&mut Step> {
         let order = self.orders.get(id)?;
-        self.by_order
-            .get_mut(*order)
-            .map(|(_, stored)| &mut *stored.step)
+        let (_, stored) = self.by_order.get_mut(*order)?;
+        Some(Arc::make_mut(&mut stored.step))
     }
 
     /// Makes the row of a step again, if there is one with this id.
@@ -170,7 +174,8 @@ impl Steps {
 
     /// Steps in the order of submission, for changes that leave their places and rows as they are.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Step> {
-        self.by_order.values_mut().map(|stored| &mut *stored.step)
+        let all = self.by_order.values_mut();
+        all.map(|stored| Arc::make_mut(&mut stored.step))
     }
 
     /// Steps that were submitted after the one of this order, in the order of submission.
@@ -197,7 +202,7 @@ impl Steps {
         let stored = StoredStep {
             id: step.id.clone(),
             name: SmolStr::new(&step.spec.name),
-            step: Box::new(step),
+            step: Arc::new(step),
         };
         self.by_order.insert(row, stored);
     }
@@ -207,7 +212,7 @@ impl Steps {
         let order = self.orders.remove(id)?;
         let (row, stored) = self.by_order.remove(order)?;
         self.kinds.release(&row.kind);
-        Some(*stored.step)
+        Some(Arc::unwrap_or_clone(stored.step))
     }
 }
 
