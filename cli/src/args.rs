@@ -209,6 +209,7 @@ impl Args {
     /// Parses a command line, its first word being the program.
     pub(crate) fn read(mut typed: Vec<OsString>) -> Result<Self, clap::Error> {
         spell_out_terminal(&mut typed);
+        spell_out_columns(&mut typed);
         let mut args = Self::try_parse_from(&typed)?;
         if let Command::Run(step) | Command::Submit(step) = &mut args.command {
             step.note_dashes(&typed);
@@ -235,6 +236,32 @@ fn spell_out_terminal(typed: &mut [OsString]) {
     let flags = typed.iter_mut().take_while(|word| *word != "--");
     for word in flags.filter(|word| *word == "-it" || *word == "-ti") {
         *word = OsString::from("--terminal");
+    }
+}
+
+/// Writes `-o custom=COLUMNS` of `get`, in the words of kubectl `-o custom-columns=COLUMNS`, as `--columns COLUMNS`.
+fn spell_out_columns(typed: &mut [OsString]) {
+    if typed.get(1).is_none_or(|command| command != "get") {
+        return;
+    }
+    for at in 2..typed.len() {
+        let text = |at: usize| typed.get(at).and_then(|word| word.to_str());
+        let columns = |format: Option<&str>| {
+            let columns = format?.strip_prefix("custom")?;
+            let columns = columns.strip_prefix("-columns").unwrap_or(columns);
+            columns.strip_prefix('=').map(OsString::from)
+        };
+        let word = text(at).unwrap_or_default();
+        let inside = word.strip_prefix("--output=");
+        let inside = columns(inside.or_else(|| word.strip_prefix("-o")));
+        let next = columns(text(at + 1)).filter(|_| ["-o", "--output"].contains(&word));
+        if let Some(columns) = inside {
+            typed[at] = OsString::from("--columns=");
+            typed[at].push(columns);
+        } else if let Some(columns) = next {
+            typed[at] = OsString::from("--columns");
+            typed[at + 1] = columns;
+        }
     }
 }
 
@@ -338,6 +365,24 @@ mod tests {
     #[test]
     fn the_grammar_holds_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn columns_may_be_written_as_a_format() {
+        for format in [
+            &["-o", "custom=id,state"][..],
+            &["--output", "custom-columns=id,state"],
+            &["-ocustom=id,state"],
+            &["--output=custom-columns=id,state"],
+        ] {
+            let line = [&["get", "steps"], format].concat();
+            let Command::Get(get) = parse(&line).unwrap().command else {
+                panic!("{line:?} is no list");
+            };
+            assert_eq!(get.columns, ["id", "state"], "{line:?}");
+        }
+        assert!(parse(&["get", "steps", "-o", "custom"]).is_err());
+        assert!(parse(&["describe", "step", "a", "-o", "custom=id"]).is_err());
     }
 
     #[test]

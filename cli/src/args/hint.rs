@@ -246,7 +246,7 @@ mod tests {
                 "`--output`: --stdout FILE, or --keep PATTERN",
             ),
             (
-                "get steps -o custom-columns=ID:.id",
+                "get steps -o custom-columns",
                 "`-o custom-columns`: --columns ID,STATE",
             ),
             (
