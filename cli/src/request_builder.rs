@@ -69,6 +69,11 @@ impl Defaults {
                 request.prefer_workdir = own.or_else(|| self.prefer_workdir.clone());
             }
         }
+        // `-` is what `run` sends.
+        let file = request.stdin.take_if(|stdin| stdin != "-");
+        if let Some(file) = file {
+            request.stdin = Some(absolute(file)?);
+        }
         if request.id.is_none() {
             request.id = Some(fresh_id()?);
         }
@@ -80,12 +85,12 @@ fn names_directory(settings: &StepRequest) -> bool {
     settings.workdir.is_some() || settings.prefer_workdir.is_some()
 }
 
-/// Makes a directory absolute, below the caller's own.
-fn absolute(dir: String) -> Result<String, Failure> {
-    if dir.is_empty() || Path::new(&dir).is_absolute() {
-        return Ok(dir);
+/// Makes a path absolute, below the caller's directory.
+fn absolute(path: String) -> Result<String, Failure> {
+    if path.is_empty() || Path::new(&path).is_absolute() {
+        return Ok(path);
     }
-    utf8(Path::new(&current_dir()?).join(dir))
+    utf8(Path::new(&current_dir()?).join(path))
 }
 
 fn current_dir() -> Result<String, Failure> {

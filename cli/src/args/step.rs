@@ -166,7 +166,8 @@ pub(crate) struct StepFlags {
     /// Ask its wrapper for the host's network, if its pool allows that.
     #[arg(long, help_heading = "Step")]
     pub(crate) host_network: bool,
-    /// A file of the host that is its standard input, as an absolute path. Without it `run` passes on its own; `submit` none.
+    /// A file of the host that is its standard input, below your directory unless absolute. Without it `run` passes on its own,
+    /// `submit` none.
     #[arg(
         long,
         value_name = "FILE",

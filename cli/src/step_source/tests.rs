@@ -74,6 +74,14 @@ fn a_step_prefers_the_directory_of_the_caller_and_has_the_subject_of_the_context
 }
 
 #[test]
+fn a_relative_file_of_input_is_below_the_directory_of_the_caller() {
+    let stdin = |line| typed(line, &local()).unwrap().stdin.unwrap();
+    assert_eq!(stdin("--stdin in.txt -- cat"), format!("{}/in.txt", here()));
+    assert_eq!(stdin("--stdin /srv/in.txt -- cat"), "/srv/in.txt");
+    assert_eq!(stdin("--stdin - -- cat"), "-");
+}
+
+#[test]
 fn a_relative_directory_is_below_that_of_the_caller_and_none_is_the_step_s_own() {
     for defaults in [local(), Defaults::default()] {
         let request = typed("--workdir sub -- true", &defaults).unwrap();
