@@ -22,8 +22,49 @@ const MAX_PATTERN_BYTES: usize = 1_000;
 /// Bytes of notes on what was left out, beyond the most bytes that a host keeps.
 pub const KEEP_NOTES_BYTES: u64 = 1024 * 1024;
 
+/// Bytes at the end of a file of what was kept, with a [`KeptFiles`] in JSON and spaces.
+pub const KEPT_SUMMARY_BYTES: usize = 1024;
+
+/// Longest [`KeptFiles::why`], in bytes.
+pub const MAX_KEPT_WHY_BYTES: usize = 400;
+
 /// Component that stands for any number of directories.
 const ANY_DIRECTORIES: &str = "**";
+
+/// Count of the files that a host has kept of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct KeptFiles {
+    /// Number of files and links that were kept.
+    pub files: u64,
+    /// Size of their contents, in bytes.
+    pub bytes: u64,
+    /// Number of files and directories that match and were left out; it stops at 1,000.
+    pub left_out: u64,
+    /// The first that was left out, and why; or why nothing could be kept.
+    pub why: Option<String>,
+}
+
+impl KeptFiles {
+    /// Reports that nothing could be kept.
+    pub fn nothing(why: impl Into<String>) -> Self {
+        Self {
+            why: Some(why.into()),
+            ..Self::default()
+        }
+        .bounded()
+    }
+
+    /// Cuts a text that is too long, and what no terminal shows: the step's user may have written it.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        if let Some(why) = &mut self.why {
+            *why = why.replace(char::is_control, " ");
+            why.truncate(why.floor_char_boundary(MAX_KEPT_WHY_BYTES));
+        }
+        self
+    }
+}
 
 /// Error for a text that is no pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -270,6 +311,26 @@ mod tests {
         }
         assert_eq!(check_keep(&[], true), Ok(Vec::new()));
         assert_eq!(check_keep(&one("a..b/..c"), false).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_reason_of_any_kind_fits_on_a_line_and_into_the_end_of_a_file() {
+        let kept = KeptFiles {
+            files: u64::MAX,
+            bytes: u64::MAX,
+            left_out: u64::MAX,
+            why: Some("\n\"\\\u{e4}\u{1b}".repeat(200)),
+        };
+        let why = kept.bounded().why.unwrap();
+        assert!(why.starts_with(" \"\\\u{e4} ") && why.len() <= MAX_KEPT_WHY_BYTES);
+        let worst = KeptFiles::nothing("\"".repeat(1_000));
+        let worst = KeptFiles {
+            files: u64::MAX,
+            bytes: u64::MAX,
+            left_out: u64::MAX,
+            ..worst
+        };
+        assert!(serde_json::to_vec(&worst).unwrap().len() <= KEPT_SUMMARY_BYTES);
     }
 
     #[test]

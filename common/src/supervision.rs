@@ -11,6 +11,7 @@
 
 mod limits;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,7 +25,7 @@ use crate::exec::{ExecId, ExecOrder};
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
-use crate::keep::KeepPattern;
+use crate::keep::{KeepPattern, KeptFiles};
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::CpuSet;
 use crate::streams::StepStreams;
@@ -36,7 +37,7 @@ use crate::wire::StopReason;
 pub use limits::{CpuAllocation, DeviceAccess, ResourceLimits};
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 7;
+pub const SUPERVISION_VERSION: u32 = 8;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -377,6 +378,9 @@ pub struct ProcessEnd {
     /// Resources used until the end; updated when all processes are gone.
     #[serde(default)]
     pub usage: Usage,
+    /// Files that were kept, once that is done; `None` if none were to be kept.
+    #[serde(default)]
+    pub kept: Option<Box<KeptFiles>>,
 }
 
 /// Details of an out-of-memory kill.

@@ -30,7 +30,7 @@ use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inputs::InputFile;
 use crate::inventory::{Inventory, Readings};
-use crate::keep::KeepPattern;
+use crate::keep::{KeepPattern, KeptFiles};
 use crate::lease::{Challenge, SealedLease};
 pub use crate::output::LogStream;
 use crate::processors::CpuMode;
@@ -449,6 +449,9 @@ pub struct AttemptEnd {
     pub at: Time,
     /// Resources used by the attempt.
     pub usage: Usage,
+    /// Files that the host has kept, once the attempt is released; `None` if none were to be kept or the host says nothing.
+    #[serde(default)]
+    pub kept: Option<Box<KeptFiles>>,
 }
 
 impl AttemptEnd {

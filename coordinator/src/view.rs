@@ -182,6 +182,10 @@ fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
                 gpus: part.gpus.clone(),
                 rank,
                 workdir_refused: core.workdir_refused(step, attempt, part),
+                kept: part
+                    .end
+                    .as_ref()
+                    .and_then(|end| end.kept.as_deref().cloned()),
             })
             .collect(),
         allocated_at: timestamp(attempt.allocated_at),

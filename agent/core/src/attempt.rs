@@ -174,6 +174,7 @@ impl Attempt {
                     let usage = gone.usage.or(end.usage);
                     let end = AttemptEnd {
                         usage,
+                        kept: gone.kept.clone(),
                         ..end.clone()
                     };
                     self.turn(releasing(end))
@@ -485,6 +486,7 @@ fn ended(end: &ProcessEnd, seen: Option<Process>, stopped: Option<StopReason>) -
         stopped,
         at: end.ended_at,
         usage: end.usage,
+        kept: end.kept.clone(),
     }
 }
 
@@ -495,6 +497,7 @@ fn ended_unseen(now: Now, process: Option<Process>, stopped: Option<StopReason>)
         stopped,
         at: now.wall,
         usage: Usage::default(),
+        kept: None,
     }
 }
 

@@ -105,6 +105,7 @@ pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopReason>) -
         stopped,
         at: now.wall,
         usage: Usage::default(),
+        kept: None,
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nix::sys::prctl::{set_dumpable, set_name};
 use nix::sys::resource::{Resource, getrlimit};
-use sluice_common::keep::KeepPattern;
-use sluice_copy::{CopyIssue, KeepLimits, keep};
+use sluice_common::keep::{KEPT_SUMMARY_BYTES, KeepPattern, KeptFiles};
+use sluice_copy::{CopyIssue, KeepLimits, KeepReport, keep};
 
 /// Most files that were left out and are named in the step's output.
 const MAX_NAMED: usize = 10;
@@ -26,11 +26,14 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> io::Result<()> {
     set_dumpable(false)?;
     let kept = read(&mut args).and_then(|(limits, patterns)| {
         let stream = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        keep(Path::new("."), &patterns, limits, &stream).map_err(io::Error::other)
+        let kept = keep(Path::new("."), &patterns, limits, &stream).map_err(io::Error::other)?;
+        // The files are whole without it.
+        let _they_are_not_counted_then = summarize(&kept, &stream);
+        Ok(kept)
     });
     let mut stderr = io::stderr();
     match kept {
-        Ok(left_out) => report(&mut stderr, &left_out),
+        Ok(kept) => report(&mut stderr, &kept.left_out),
         Err(error) => {
             let _nobody_reads_it = writeln!(stderr, "sluice: no files were kept: {error}");
             Err(error)
@@ -66,11 +69,27 @@ fn invalid(what: &str) -> io::Error {
     io::Error::other(format!("an argument is no {what}"))
 }
 
+/// Writes the count of what was kept behind the stream, for the supervisor.
+fn summarize(kept: &KeepReport, mut stream: &File) -> io::Result<()> {
+    let summary = KeptFiles {
+        files: kept.files,
+        bytes: kept.bytes,
+        left_out: kept.left_out.len() as u64,
+        why: kept.left_out.first().map(sentence),
+    };
+    let mut bytes = serde_json::to_vec(&summary.bounded())?;
+    bytes.resize(KEPT_SUMMARY_BYTES, b' ');
+    stream.write_all(&bytes)
+}
+
+fn sentence(CopyIssue { path, issue }: &CopyIssue) -> String {
+    format!("`{}` {issue}", path.to_string().escape_debug())
+}
+
 /// Tells in the step's output what was left out.
 fn report(out: &mut impl Write, left_out: &[CopyIssue]) -> io::Result<()> {
-    for CopyIssue { path, issue } in left_out.iter().take(MAX_NAMED) {
-        let path = path.to_string();
-        writeln!(out, "sluice: `{}` {issue}", path.escape_debug())?;
+    for issue in left_out.iter().take(MAX_NAMED) {
+        writeln!(out, "sluice: {}", sentence(issue))?;
     }
     match left_out.len().saturating_sub(MAX_NAMED) {
         0 => Ok(()),

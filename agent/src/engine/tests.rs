@@ -177,6 +177,7 @@ fn end() -> ProcessEnd {
         exit: Exit::Code(0),
         ended_at: Time::default(),
         usage: Usage::default(),
+        kept: None,
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::OwnedFd;
 
 use nix::unistd::Uid;
 use sluice_common::id::{AttemptId, BootId, Subject, UserName};
+use sluice_common::keep::KeptFiles;
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostPhase, LaunchRecord, Process,
     ProcessEnd,
@@ -124,6 +125,7 @@ impl Attempt {
             exit,
             ended_at: at,
             usage: Usage::default(),
+            kept: None,
         };
         Self::new(Phase::Gone(end), Origin::Child, memo, None)
     }
@@ -145,6 +147,7 @@ impl Attempt {
             exit: Exit::Unknown,
             ended_at: at,
             usage: Usage::default(),
+            kept: None,
         };
         let memo = LaunchRecord {
             timeout: None,
@@ -255,6 +258,7 @@ impl Attempt {
                 exit,
                 ended_at: at,
                 usage: Usage::default(),
+                kept: None,
             });
         }
     }
@@ -277,7 +281,15 @@ impl Attempt {
             // The wall clock may have been set back.
             ended_at: at.max(process.started_at),
             usage,
+            kept: None,
         });
+    }
+
+    /// Records what was kept of the attempt's files.
+    pub fn on_kept(&mut self, kept: Option<KeptFiles>) {
+        if let Phase::Ended(end) = &mut self.phase {
+            end.kept = kept.map(Box::new);
+        }
     }
 
     /// Records that no process is left, with the total usage.

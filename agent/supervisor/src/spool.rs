@@ -371,6 +371,7 @@ mod tests {
                 exit,
                 ended_at: Time::from_unix_millis(2),
                 usage: Usage::default(),
+                kept: None,
             }),
             hook_variables: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
             uid: None,

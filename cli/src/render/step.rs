@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sluice_common::amount::MGPU;
 use sluice_common::api::{ArrayView, AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
+use sluice_common::keep::KeptFiles;
 use sluice_common::processors::CpuMode;
 use sluice_common::state::StepState;
 use sluice_common::usage::Usage;
@@ -143,6 +144,23 @@ fn inputs(step: &StepView) -> Option<String> {
 fn keeps(step: &StepView) -> Option<String> {
     let patterns: Vec<String> = step.keep.iter().map(|pattern| safe(pattern)).collect();
     (!patterns.is_empty()).then(|| patterns.join(", "))
+}
+
+/// Formats what a host has kept of an attempt.
+fn kept(kept: &KeptFiles) -> String {
+    let files = match kept.files {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    };
+    let mut text = format!("{files}, {}", bytes(kept.bytes));
+    if kept.left_out > 0 {
+        text.push_str(&format!("; {} left out", kept.left_out));
+    }
+    match (&kept.why, kept.left_out) {
+        (None, _) => text,
+        (Some(why), 0 | 1) => format!("{text}: {}", safe(why)),
+        (Some(why), _) => format!("{text}, such as {}", safe(why)),
+    }
 }
 
 /// Formats how an attempt ended.
@@ -364,6 +382,7 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         let refused = placement.workdir_refused;
         let refused = refused.map(|why| format!("the attempt's own: the preferred one {why}"));
         text.optional("Directory", refused);
+        text.optional("Kept", placement.kept.as_ref().map(kept));
     }
     text.field("Allocated", moment(attempt.allocated_at, now))
         .optional("Started", attempt.started_at.map(|at| moment(at, now)))
@@ -502,6 +521,31 @@ Attempts:
         step.attempts[0].usage = Some(Usage::default());
         assert!(!describe(&step, now(), Out::plain()).contains("Used"));
         assert_eq!(core_seconds(200_000_000), "3m20s");
+    }
+
+    #[test]
+    fn what_was_kept_is_told_for_each_host_with_a_reason_for_the_rest() {
+        let one = |files, bytes, left_out, why: Option<&str>| KeptFiles {
+            files,
+            bytes,
+            left_out,
+            why: why.map(Into::into),
+        };
+        let mut step = running();
+        let placement = step.attempts[0].placements[0].clone();
+        step.attempts[0].placements.push(placement);
+        step.attempts[0].placements[1].kept = Some(one(1, 2048, 0, None));
+        let text = describe(&step, now(), Out::plain());
+        assert!(text.contains("\n    Kept:       1 file, 2KiB\n"), "{text}");
+        assert_eq!(text.matches("Kept").count(), 1, "{text}");
+        assert_eq!(
+            kept(&one(12, 3, 2, Some("`a\u{1b}` was not kept"))),
+            "12 files, 3B; 2 left out, such as `a\\u{1b}` was not kept"
+        );
+        assert_eq!(
+            kept(&KeptFiles::nothing("no lease")),
+            "0 files, 0B: no lease"
+        );
     }
 
     #[test]

@@ -144,6 +144,7 @@ fn status() -> impl Strategy<Value = AttemptStatus> {
             stopped: None,
             at: Time::default(),
             usage: Usage::default(),
+            kept: None,
         }
     });
     let phase = prop_oneof![

@@ -43,8 +43,19 @@ impl KeepLimits {
     }
 }
 
+/// Result of keeping files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepReport {
+    /// Number of files and links in the stream.
+    pub files: u64,
+    /// Size of their contents, in bytes.
+    pub bytes: u64,
+    /// Files that were left out and why, at most 1,000.
+    pub left_out: Vec<CopyIssue>,
+}
+
 /// Writes the files below `root` that match a pattern to an empty file, as the stream that [`crate::send`] would send of a
-/// directory with these files alone. Returns the reasons for which files were left out, at most 1,000.
+/// directory with these files alone.
 ///
 /// # Errors
 /// If the stream cannot be written, or `root` cannot be read.
@@ -53,7 +64,7 @@ pub fn keep(
     patterns: &[KeepPattern],
     limits: KeepLimits,
     stream: &File,
-) -> Result<Vec<CopyIssue>, CopyError> {
+) -> Result<KeepReport, CopyError> {
     let mut out = CopyWriter::new(stream);
     let mut writer = KeepWriter {
         sender: TreeSender {
@@ -68,7 +79,7 @@ pub fn keep(
         limits,
         unsent: Vec::new(),
         is_full: false,
-        left_out: Vec::new(),
+        report: KeepReport::default(),
     };
     let opened = open(root, reading() | OFlag::O_DIRECTORY, Mode::empty());
     let opened = opened.map_err(|e| file_error("read", root, e.into()))?;
@@ -78,7 +89,7 @@ pub fn keep(
     writer.contents(&opened, is_whole)?;
     writer.sender.out.message(&TreeItem::DirectoryEnd)?;
     writer.sender.out.message(&TreeItem::End)?;
-    Ok(writer.left_out)
+    Ok(writer.report)
 }
 
 struct KeepWriter<'a> {
@@ -90,7 +101,7 @@ struct KeepWriter<'a> {
     unsent: Vec<TreeItem>,
     /// Whether nothing more is kept.
     is_full: bool,
-    left_out: Vec<CopyIssue>,
+    report: KeepReport,
 }
 
 impl KeepWriter<'_> {
@@ -171,7 +182,11 @@ impl KeepWriter<'_> {
         }
         let start = self.position()?;
         match self.sender.file(file, name) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.report.files += 1;
+                self.report.bytes = self.report.bytes.saturating_add(size);
+                Ok(())
+            }
             Err(CopyError::Lost(why)) => self.end_at(start, &why),
             Err(error) => {
                 self.cut(start)?;
@@ -186,6 +201,7 @@ impl KeepWriter<'_> {
     fn link(&mut self, dir: &OwnedFd, name: &CString) -> Result<(), CopyError> {
         if self.begin(0)? {
             self.sender.link(dir, name)?;
+            self.report.files += 1;
         }
         Ok(())
     }
@@ -237,11 +253,11 @@ impl KeepWriter<'_> {
     }
 
     fn leave_out(&mut self, issue: Issue) -> Result<(), CopyError> {
-        if self.left_out.len() >= MAX_NOTES {
+        if self.report.left_out.len() >= MAX_NOTES {
             return Ok(());
         }
         let path = self.sender.path.clone();
-        self.left_out.push(CopyIssue { path, issue });
+        self.report.left_out.push(CopyIssue { path, issue });
         let most = self.limits.stream_bytes() - KEEP_NOTES_BYTES / 2;
         match self.position()? < most {
             true => self.sender.note(issue),

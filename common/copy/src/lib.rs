@@ -27,7 +27,7 @@ mod tests;
 mod tree_writer;
 
 pub use error::{CopyError, CopyFailure};
-pub use keep::{KeepLimits, keep};
+pub use keep::{KeepLimits, KeepReport, keep};
 pub use message::{
     CopyId, CopyIssue, CopyReport, CopyRequest, CopyTarget, Destination, FilePart, FileVersion,
     Issue, MAX_DEPTH, Position, TreeItem, TreePath,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ExitView;
 use crate::directory_refusal::DirectoryRefusal;
+use crate::keep::KeptFiles;
 use crate::usage::Usage;
 
 /// One host's part of a step.
@@ -27,6 +28,9 @@ pub struct PlacementView {
     /// Why the step started there in a directory of its own and not in `prefer_workdir`, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir_refused: Option<DirectoryRefusal>,
+    /// Files that the host has kept; absent if none were to be kept, before that is done, and if the host was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptFiles>,
 }
 
 /// One attempt to run a step.

@@ -99,7 +99,13 @@ pub enum Record {
     /// An attempt's process has ended; its resources are not free yet.
     Ended(Ended),
     /// An attempt's resources on a host are free.
-    Released { attempt: AttemptId, node: NodeName },
+    Released {
+        attempt: AttemptId,
+        node: NodeName,
+        /// Files that the host has kept.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<Box<KeptFiles>>,
+    },
     /// A step was queued again, in its old place.
     Requeued {
         step: StepId,

@@ -128,7 +128,7 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
         end,
     }));
     queue_untracked(ctx, node, &id.step);
-    record_released(ctx, node, id);
+    record_released(ctx, node, id, None);
 }
 
 fn queue_untracked(ctx: &mut Context, node: &NodeName, step: &StepId) {

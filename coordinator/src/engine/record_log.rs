@@ -155,6 +155,7 @@ impl RecordLogger {
             Record::Released {
                 attempt: AttemptId { step, number },
                 node,
+                ..
             } => {
                 debug!(%step, attempt = number, %node, "resources released");
             }

@@ -8,6 +8,7 @@ use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{BoardFacts, BoardReading, Inventory, Readings};
+use sluice_common::keep::MAX_KEPT_WHY_BYTES;
 use sluice_common::limit::{
     MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS,
 };
@@ -345,6 +346,9 @@ fn phase(phase: &mut AttemptPhase) {
     let (AttemptPhase::Ended(end) | AttemptPhase::Released(end)) = phase else {
         return;
     };
+    if let Some(why) = end.kept.as_mut().and_then(|kept| kept.why.as_mut()) {
+        tidy(why, MAX_KEPT_WHY_BYTES);
+    }
     if let Exit::StartFailed(sentence)
     | Exit::HostFailed(sentence)
     | Exit::PrologFailed(sentence)
@@ -359,6 +363,7 @@ mod tests {
     use super::*;
     use sluice_common::id::{BootId, PoolName};
     use sluice_common::inventory::Gpu;
+    use sluice_common::keep::KeptFiles;
     use sluice_common::time::Time;
     use sluice_common::usage::Usage;
     use sluice_common::wire::{AttemptEnd, AttemptStatus, PROTOCOL_VERSION};
@@ -394,6 +399,10 @@ mod tests {
             stopped: None,
             at: Time::default(),
             usage: Usage::default(),
+            kept: Some(Box::new(KeptFiles {
+                why: Some("\u{1b}".repeat(bytes)),
+                ..KeptFiles::default()
+            })),
         };
         AttemptStatus {
             attempt: "a.1".parse().unwrap(),
@@ -405,8 +414,13 @@ mod tests {
         match &status.phase {
             AttemptPhase::Ended(AttemptEnd {
                 exit: Exit::StartFailed(sentence),
+                kept: Some(kept),
                 ..
-            }) => sentence.len(),
+            }) => {
+                let why = kept.why.as_ref().unwrap();
+                assert!(why.len() <= MAX_KEPT_WHY_BYTES && !why.contains('\u{1b}'));
+                sentence.len()
+            }
             other => panic!("{other:?}"),
         }
     }

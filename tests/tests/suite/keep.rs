@@ -94,7 +94,13 @@ fn what_matches_is_kept_after_the_end_and_nothing_else() {
         exec.code != 0 && exec.stderr.contains("is succeeded"),
         "{exec:?}"
     );
-    assert!(dev.ok(&["describe", "step", "a"]).contains("out, **/*.log"));
+    let shown = eventually("its host says what it has kept", || {
+        let shown = dev.ok(&["describe", "step", "a"]);
+        shown.contains("Kept:").then_some(shown)
+    });
+    assert!(shown.contains("out, **/*.log"), "{shown}");
+    // Two links, and four files of one letter and a line feed.
+    assert!(shown.contains("Kept:       6 files, 8B\n"), "{shown}");
     // It lives as long as the output does.
     fs::remove_dir_all(attempt_dir(&dev, "a.1")).unwrap();
     let gone = cp(&dev, "a:", &to("gone"));
@@ -149,6 +155,11 @@ fn of_too_much_what_fits_is_kept_and_the_rest_is_named() {
     assert_eq!(listing(&to("all")), ["small", "z"]);
     let large = cp(&dev, "l:large", &to("large"));
     assert!(large.stderr.contains("2147483648 bytes"), "{large:?}");
+    eventually("the step tells the first and counts", || {
+        let shown = dev.ok(&["describe", "step", "l"]);
+        let told = "2 files, 4B; 1 left out: `large` was not kept: with 2147483648 bytes";
+        shown.contains(told).then_some(())
+    });
     eventually("the output names it", || {
         let said = dev.ok(&["logs", "l", "--stderr"]);
         said.contains("sluice: `large` was not kept").then_some(())

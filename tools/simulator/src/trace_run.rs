@@ -480,6 +480,7 @@ fn ended(at: Time, exit: &Exit, stopped: Option<StopReason>) -> AttemptEnd {
         stopped,
         at,
         usage: Usage::default(),
+        kept: None,
     }
 }
 

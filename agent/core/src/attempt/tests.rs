@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 use sluice_common::id::Subject;
+use sluice_common::keep::KeptFiles;
 use sluice_common::supervision::LaunchRecord;
 use sluice_common::supervision::{DeviceAccess, FreezerState, ResourceLimits};
 use sluice_common::time::Time;
@@ -31,6 +32,7 @@ fn host_end() -> ProcessEnd {
         exit: Exit::Code(3),
         ended_at: Time::from_unix_millis(999_000),
         usage: Usage::default(),
+        kept: None,
     }
 }
 
@@ -294,10 +296,25 @@ fn what_could_not_be_made_has_no_process() {
         exit: Exit::StartFailed("no such file".into()),
         ended_at: NOW.wall,
         usage: Usage::default(),
+        kept: None,
     }));
     let end = "ended 0 StartFailed(\"no such file\")";
     let both = format!("{end}, gpus");
     expect(starting(), |a| a.on_view(NOW, &failed), &both, end);
+}
+
+#[test]
+fn what_was_kept_after_the_end_is_reported_with_the_release() {
+    let mut end = host_end();
+    end.kept = Some(Box::new(KeptFiles::nothing("no lease")));
+    for mut attempt in [ended_by_itself(), asked_to_stop(Some(process()))] {
+        attempt.on_view(NOW, &view(HostPhase::Gone(end.clone())));
+        attempt.on_free();
+        let AttemptPhase::Released(last) = attempt.status() else {
+            panic!("{:?}", attempt.status());
+        };
+        assert_eq!(last.kept, end.kept);
+    }
 }
 
 #[test]

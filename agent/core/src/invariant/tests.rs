@@ -150,6 +150,7 @@ fn a_stop_that_waits_too_long_is_found() {
         stopped: None,
         at: Time::default(),
         usage: Usage::default(),
+        kept: None,
     };
     let longest = MAX_GRACE.millis();
     for (stop, is_sound) in [
@@ -210,6 +211,7 @@ fn a_release_that_waits_for_nothing_or_for_too_long_is_found() {
         exit: Exit::Unknown,
         stopped: None,
         usage: Default::default(),
+        kept: None,
         at: Time::from_unix_millis(0),
     };
     core.attempts

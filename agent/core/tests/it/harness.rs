@@ -311,6 +311,7 @@ fn host_end() -> ProcessEnd {
         exit: Exit::Code(0),
         ended_at: now(100_000).wall,
         usage: Usage::default(),
+        kept: None,
     }
 }
 

@@ -369,6 +369,7 @@ impl World {
                 exit,
                 ended_at,
                 usage: Usage::default(),
+                kept: None,
             };
             self.show(id, HostPhase::Ended(end));
         }
@@ -443,6 +444,7 @@ impl World {
                 exit: Exit::StartFailed("no such file".to_owned()),
                 ended_at: wall,
                 usage: Usage::default(),
+                kept: None,
             }),
             StepBehavior::Heeds | StepBehavior::Resists | StepBehavior::Breeds => {
                 HostPhase::Running(Process {

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nix::sys::prctl::set_pdeathsig;
@@ -18,7 +19,7 @@ use nix::unistd::{Pid, alarm, chdir, dup2_stdin, dup2_stdout};
 use sluice_common::attempt_dir::{KEPT_FILE, KEPT_PART_FILE, OWN_WORKDIR};
 use sluice_common::helper::KEEP_FILES;
 use sluice_common::id::AttemptId;
-use sluice_common::keep::{KEEP_NOTES_BYTES, KeepPattern};
+use sluice_common::keep::{KEEP_NOTES_BYTES, KEPT_SUMMARY_BYTES, KeepPattern, KeptFiles};
 
 use super::{SpawnError, Spawner, host};
 use crate::helper_program::HelperProgram;
@@ -30,6 +31,9 @@ const MAX_SECONDS: u32 = 120;
 
 /// Time after which the helper is killed. It ends by itself before, unless a file system hangs.
 const KILL_SECONDS: u32 = MAX_SECONDS + 30;
+
+/// Tells that keeping failed.
+const NOT_KEPT: &str = "no files could be kept: the step's standard error says why";
 
 /// Bounds of the files that are kept of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -80,22 +84,37 @@ impl Spawner {
         }))
     }
 
-    /// Gives the file of what was kept its name if it is whole, and removes it otherwise. Does nothing if there is none.
+    /// Gives the file of what was kept its name if it is whole, and removes it otherwise. Returns what is known of its
+    /// contents; `None` if there is no such file.
     ///
     /// # Errors
     /// If the file cannot be renamed or removed.
-    pub fn finish_keeping(&self, id: &AttemptId, is_whole: bool) -> io::Result<()> {
+    pub fn finish_keeping(&self, id: &AttemptId, is_whole: bool) -> io::Result<Option<KeptFiles>> {
         let dir = self.attempt_dir(id);
         let part = dir.join(KEPT_PART_FILE);
         let finished = match is_whole {
-            true => fs::rename(&part, dir.join(KEPT_FILE)),
-            false => fs::remove_file(&part),
+            true => {
+                let summary = read_summary(&part);
+                fs::rename(&part, dir.join(KEPT_FILE)).map(|()| summary)
+            }
+            false => fs::remove_file(&part).map(|()| Some(KeptFiles::nothing(NOT_KEPT))),
         };
         match finished {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             finished => finished,
         }
     }
+}
+
+/// Reads the count at the end of the file. The step's user wrote it, so it may be missing or anything else.
+fn read_summary(path: &Path) -> Option<KeptFiles> {
+    let file = File::open(path).ok()?;
+    let start = file.metadata().ok()?.len();
+    let start = start.checked_sub(KEPT_SUMMARY_BYTES as u64)?;
+    let mut bytes = [0; KEPT_SUMMARY_BYTES];
+    file.read_exact_at(&mut bytes, start).ok()?;
+    let summary: KeptFiles = serde_json::from_slice(&bytes).ok()?;
+    Some(summary.bounded())
 }
 
 /// Makes an empty file that nobody else has open; an earlier supervisor may have left one.
@@ -147,5 +166,31 @@ impl KeepRun<'_> {
         setrlimit(Resource::RLIMIT_FSIZE, most, most)?;
         alarm::set(KILL_SECONDS);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_believed_only_in_its_form_and_cut_to_its_bounds() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |end: &str| {
+            fs::write(file.path(), format!("stream{end:KEPT_SUMMARY_BYTES$}")).unwrap();
+            read_summary(file.path())
+        };
+        let found = read(r#"{"files":2,"bytes":3,"left_out":1,"why":"a\nb"}"#).unwrap();
+        assert_eq!((found.files, found.bytes, found.left_out), (2, 3, 1));
+        assert_eq!(found.why.as_deref(), Some("a b"));
+        let long = format!(
+            r#"{{"files":0,"bytes":0,"left_out":0,"why":"{}"}}"#,
+            "x".repeat(900)
+        );
+        assert_eq!(read(&long).unwrap().why.unwrap().len(), 400);
+        assert_eq!(read(""), None);
+        assert_eq!(read(r#"{"files":-1,"bytes":0,"left_out":0}"#), None);
+        fs::write(file.path(), "short").unwrap();
+        assert_eq!(read_summary(file.path()), None);
     }
 }

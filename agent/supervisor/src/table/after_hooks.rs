@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use sluice_common::id::AttemptId;
+use sluice_common::keep::KeptFiles;
 use sluice_common::supervision::{FreezerState, SpawnSpec, StopSignal};
 use tracing::{error, info, warn};
 
@@ -84,6 +85,8 @@ impl Table {
     /// Starts the hooks, because no process of the attempt is left.
     pub(super) fn start_after_hooks(&mut self, id: &AttemptId) {
         let started_marker = self.fork_after_hooks(id);
+        let after = self.spool.read_after_hooks(id);
+        let keeps = after.is_ok_and(|after| !after.keep.is_empty());
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
         };
@@ -101,6 +104,8 @@ impl Table {
             Err(why) => {
                 warn!(step = %id.step, attempt = id.number, "hooks after it were not run: {why}");
                 attempt.after = AfterHooksState::Done;
+                let why = || KeptFiles::nothing(format!("no files could be kept: {why}"));
+                attempt.on_kept(keeps.then(why));
             }
         }
     }
@@ -146,15 +151,17 @@ impl Table {
         };
         let exit = child.exit();
         let kept = self.spawner.finish_keeping(&id, has_kept(&exit));
-        if let Err(e) = kept {
+        let kept = kept.unwrap_or_else(|e| {
             warn!(step = %id.step, attempt = id.number, "files of it were not kept: {e}");
-        }
+            Some(KeptFiles::nothing(format!("no files could be kept: {e}")))
+        });
         if exit.code() != Some(0) {
             let (code, signal) = (exit.code(), exit.signal());
             warn!(step = %id.step, attempt = id.number, code, signal, "hooks after it failed, or no files of it were kept: its own output says why");
         }
         if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.after = AfterHooksState::Done;
+            attempt.on_kept(kept);
             attempt.killing = true;
             self.want(id, StopSignal::Kill);
         }

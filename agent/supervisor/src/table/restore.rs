@@ -404,6 +404,7 @@ fn end_of(process: Process, exit: Exit, now: Time) -> ProcessEnd {
         exit,
         ended_at: now.max(process.started_at),
         usage: Usage::default(),
+        kept: None,
     }
 }
 

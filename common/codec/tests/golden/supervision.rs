@@ -29,7 +29,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 7);
+    assert_eq!(SUPERVISION_VERSION, 8);
 }
 
 fn attempt() -> AttemptId {
@@ -277,6 +277,7 @@ fn end(process: Option<Process>, exit: Exit) -> ProcessEnd {
         exit,
         ended_at: Time::from_unix_millis(1_001),
         usage: usage(),
+        kept: None,
     }
 }
 
@@ -306,11 +307,11 @@ fn hello_lists_every_phase() {
              {MEMO} 00000000 {NEVER} # freezer: thawed
            {ATTEMPT}
              01000000 01 {PROCESS} 01000000 09000000 e903000000000000
-               01 0201000000000000 00 01 0301000000000000 00 # usage
+               01 0201000000000000 00 01 0301000000000000 00 00 # usage, files
              {MEMO} 00000000 {NEVER}
            {ATTEMPT}
              02000000 00 02000000 0200000000000000 'no' e903000000000000
-               01 0201000000000000 00 01 0301000000000000 00 # usage
+               01 0201000000000000 00 01 0301000000000000 00 00 # usage, files
              {MEMO} 00000000 {NEVER}
          0100000000000000        # capabilities: one
            01000000 01000000

@@ -21,6 +21,7 @@ use sluice_common::inventory::{
     BoardFacts, BoardReading, Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory,
     MachineIdentity, Mechanism, MigInstance, MigMode, Readings, RemappedRows, Reserve,
 };
+use sluice_common::keep::KeptFiles;
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
 use sluice_common::streams::{OutputPath, StepInput, StepStreams};
@@ -774,6 +775,19 @@ fn phases_on_the_way() {
     check(&stopping(None), "02000000 00 01000000");
 }
 
+fn kept_files() -> KeptFiles {
+    KeptFiles {
+        files: 2,
+        bytes: 3,
+        left_out: 4,
+        why: Some("no".into()),
+    }
+}
+
+/// Encoded [`kept_files`].
+const KEPT_FILES: &str =
+    "0200000000000000 0300000000000000 0400000000000000 01 0200000000000000 'no'";
+
 #[test]
 fn phases_at_the_end() {
     let end = AttemptEnd {
@@ -787,10 +801,12 @@ fn phases_at_the_end() {
             read_bytes: Some(260),
             written_bytes: Some(261),
         },
+        kept: Some(Box::new(kept_files())),
     };
     let golden = format!(
         "03000000 01 {STARTED} 00000000 07000000 01 03000000 e903000000000000
-         01 0201000000000000 01 0301000000000000 01 0401000000000000 01 0501000000000000"
+         01 0201000000000000 01 0301000000000000 01 0401000000000000 01 0501000000000000
+         01 {KEPT_FILES}"
     );
     check(&AttemptPhase::Ended(end), &golden);
     let end = AttemptEnd {
@@ -799,8 +815,9 @@ fn phases_at_the_end() {
         stopped: None,
         at: Time::from_unix_millis(1_001),
         usage: Usage::default(),
+        kept: None,
     };
-    let golden = "04000000 00 02000000 0200000000000000 'no' 00 e903000000000000 00 00 00 00";
+    let golden = "04000000 00 02000000 0200000000000000 'no' 00 e903000000000000 00 00 00 00 00";
     check(&AttemptPhase::Released(end), golden);
 }
 

@@ -16,8 +16,8 @@ const LIMITS: KeepLimits = KeepLimits {
 fn kept(root: &Path, patterns: &[&str], limits: KeepLimits) -> (Vec<u8>, Vec<(String, Issue)>) {
     let stream = tempfile::NamedTempFile::new().unwrap();
     let patterns: Vec<_> = patterns.iter().map(|it| it.parse().unwrap()).collect();
-    let left_out = keep(root, &patterns, limits, stream.as_file()).unwrap();
-    let left_out = left_out.iter();
+    let report = keep(root, &patterns, limits, stream.as_file()).unwrap();
+    let left_out = report.left_out.iter();
     let left_out = left_out.map(|it| (it.path.to_string(), it.issue)).collect();
     (fs::read(stream.path()).unwrap(), left_out)
 }

@@ -1,7 +1,10 @@
 //! Follows the progress of an attempt: each stage is recorded once, whatever reports were missed, and at the end the
 //! step is over or queued again.
 
+use alloc::boxed::Box;
+
 use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::keep::KeptFiles;
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason};
@@ -28,9 +31,10 @@ pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: E
         stopped: attempt.stopping,
         at: ctx.now(),
         usage: Usage::default(),
+        kept: None,
     };
     at_least_ended(ctx, node, id, end);
-    record_released(ctx, node, id);
+    record_released(ctx, node, id, None);
 }
 
 pub(crate) fn at_least_starting(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
@@ -175,10 +179,16 @@ pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
     }
 }
 
-pub(crate) fn record_released(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+pub(crate) fn record_released(
+    ctx: &mut Context,
+    node: &NodeName,
+    id: &AttemptId,
+    kept: Option<Box<KeptFiles>>,
+) {
     ctx.record(Record::Released {
         attempt: id.clone(),
         node: node.clone(),
+        kept,
     });
     note_empty(ctx, node);
 }
@@ -194,5 +204,6 @@ pub(crate) fn unseen(
         stopped: attempt.stopping,
         at: ctx.now(),
         usage: Usage::default(),
+        kept: None,
     }
 }

@@ -88,7 +88,7 @@ fn on_missing(ctx: &mut Context, node: &NodeName, id: &AttemptId, rebooted: bool
     // with an agent, before or after that agent acknowledged it.
     let unbegun = part.phase <= PartPhase::Starting && attempt.stopping.is_none();
     if part.phase == PartPhase::Ended {
-        record_released(ctx, node, id);
+        record_released(ctx, node, id, None);
     } else if rebooted {
         vanish(ctx, node, id, Exit::HostRebooted);
     } else if ctx.state().recovery().is_some() {
@@ -139,9 +139,10 @@ fn follow(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
         }
         AttemptPhase::Stopping { started, why } => at_least_stopping(ctx, node, &id, started, why),
         AttemptPhase::Ended(end) => at_least_ended(ctx, node, &id, end),
-        AttemptPhase::Released(end) => {
+        AttemptPhase::Released(mut end) => {
+            let kept = end.kept.take();
             at_least_ended(ctx, node, &id, end);
-            record_released(ctx, node, &id);
+            record_released(ctx, node, &id, kept);
             ctx.send(node, ToNode::Forget { attempt: id });
         }
     }

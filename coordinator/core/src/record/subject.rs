@@ -87,7 +87,7 @@ impl Record {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
             R::Ended(it) => (A::Attempt(&it.attempt, Some(&it.node)), E::Run(&it.attempt)),
-            R::Released { attempt, node } | R::Suspended(Suspended { attempt, node, .. }) => {
+            R::Released { attempt, node, .. } | R::Suspended(Suspended { attempt, node, .. }) => {
                 (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
             }
             R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),

@@ -15,6 +15,7 @@ mod start;
 mod step_move;
 mod suspend;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 pub use mismatch::Mismatch;
@@ -22,6 +23,7 @@ use mismatch::RecordRef;
 
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::keep::KeptFiles;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
@@ -135,7 +137,11 @@ impl State {
             Record::Stopping(it) => self.on_stopping(at, it),
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended(it) => self.on_ended(it),
-            Record::Released { attempt, node } => self.on_released(at, attempt, node),
+            Record::Released {
+                attempt,
+                node,
+                kept,
+            } => self.on_released(at, attempt, node, kept.as_deref()),
             Record::Requeued { step, reason } => self.on_requeued(at, step, reason),
             Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step, deleted } => self.on_step_forgotten(step, *deleted),
@@ -379,11 +385,20 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> ApplyResult {
+    fn on_released(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        node: &NodeName,
+        kept: Option<&KeptFiles>,
+    ) -> ApplyResult {
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Ended])?;
         part.phase = PartPhase::Released;
         part.released_at = Some(at);
+        if let Some(end) = &mut part.end {
+            end.kept = kept.cloned().map(Box::new);
+        }
         let attempt = attempt_of(step, id)?;
         if let Some(part) = attempt.on(node) {
             self.index.release(id, step, attempt, part);

@@ -1,8 +1,10 @@
 //! Tests of the ends of attempts and the decisions about their steps.
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec;
 
+use sluice_common::keep::KeptFiles;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
@@ -51,6 +53,25 @@ fn the_process_and_the_end_are_kept_with_the_attempt() {
         (PartPhase::Released, Some(harness.now))
     );
     assert!(harness.step("a").live().is_none());
+}
+
+#[test]
+fn what_its_host_has_kept_is_recorded_once_with_the_release() {
+    let mut harness = Harness::one_node(1, 4);
+    let kept = KeptFiles {
+        files: 2,
+        ..KeptFiles::nothing("`a` was not kept")
+    };
+    let mut last = end(Exit::Code(0), None);
+    last.kept = Some(Box::new(kept));
+    harness.submit("a", spec(1, 1000)).unwrap();
+    harness.run("a.1");
+    let effects = harness.status("n", "a.1", AttemptPhase::Released(last.clone()));
+    assert_eq!(effects.types(), ["ended", "step_ended", "released"]);
+    let part = harness.step("a").latest().unwrap().on(&node("n")).unwrap();
+    assert_eq!(part.end.as_ref(), Some(&last));
+    let text = serde_json::to_string(&effects.records).unwrap();
+    assert_eq!(text.matches("`a` was not kept").count(), 1, "{text}");
 }
 
 /// Exit of the attempt, reason of its stop, allowed retries, and the state and reason of the step.

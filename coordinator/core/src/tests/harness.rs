@@ -681,6 +681,7 @@ pub(super) fn end(exit: Exit, stopped: Option<StopReason>) -> AttemptEnd {
         stopped,
         at: Time::from_unix_millis(9),
         usage: Usage::default(),
+        kept: None,
     }
 }
 

@@ -78,6 +78,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             Record::Released {
                 attempt: attempt.clone(),
                 node: node.clone(),
+                kept: None,
             },
             "a.1 on `n`",
         ),

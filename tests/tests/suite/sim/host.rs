@@ -315,6 +315,7 @@ impl SimHost {
                     exit: Exit::HostRebooted,
                     ended_at: wall(now),
                     usage: Usage::default(),
+                    kept: None,
                 });
             }
         }
@@ -503,6 +504,7 @@ impl SimHost {
             exit,
             ended_at: wall(now),
             usage: Usage::default(),
+            kept: None,
         });
         true
     }
