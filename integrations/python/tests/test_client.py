@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,10 @@ def test_logs_begin_at_an_offset(client: sluice.Client) -> None:
     step = client.wait(client.submit(shell("echo 0123456789"), **SMALL))
     (chunk,) = client.logs(step, offset=4)
     assert (chunk.data, chunk.offset, chunk.attempt) == (b"456789\n", 4, 1)
+    assert chunk.written_at is None
+    (chunk,) = client.logs(step, offset=4, timestamps=True)
+    assert (chunk.data, chunk.offset) == (b"456789\n", 4)
+    assert chunk.written_at and step.started_at and abs(chunk.written_at - step.started_at) < timedelta(minutes=1)
     waiting = client.submit(["true"], cpus=100_000, allow_pending=True)
     assert client.output(waiting) == b""
     client.cancel(waiting)

@@ -12,8 +12,10 @@ import pytest
 import sluice
 from sluice import StepSpec
 from sluice._api import Api
+from sluice._errors import BadAnswer
 from sluice._flow import Flow, Reply, Send, Sleep, SseParser, pauses
 from sluice._model import to_time
+from sluice._stamps import StampParser
 
 CONTEXT = sluice.Context(Path("c.json"), "127.0.0.1:1", subject="ml", pool="training")
 
@@ -156,3 +158,16 @@ def test_times_are_read_with_any_fraction(fraction: str, micros: int) -> None:
     assert found == datetime(2026, 11, 26, 18, 15, 4, micros, timezone.utc)
     with pytest.raises(ValueError, match="not a time"):
         to_time("yesterday")
+
+
+def test_times_are_taken_off_lines_wherever_the_body_is_cut() -> None:
+    body = b"2026-12-01T08:00:00Z one\n- \n2026-12-01T08:00:01Z two words"
+    for cut in range(len(body)):
+        stamps = StampParser()
+        pieces = [piece for part in (body[:cut], body[cut:]) for piece in stamps.split(part)]
+        assert b"".join(data for data, _ in pieces) == b"one\n\ntwo words"
+        assert (b"\n", None) in pieces
+        assert {at.second for _, at in pieces if at} == {0, 1}
+    for wrong in (b"x" * 41, b"yesterday one\n"):
+        with pytest.raises(BadAnswer):
+            list(StampParser().split(wrong))

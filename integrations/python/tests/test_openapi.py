@@ -98,7 +98,7 @@ def flows(api: Api) -> Iterator[Flow[Any]]:
     yield api.ends({"id": ["a"]})
     yield from (api.pools(), api.pool("a"), api.nodes("p"), api.node("a"), api.wait("a", "running", 5))
     yield from (api.logs("a", "stderr", follow=True, attempt=1, rank=1, offset=1), api.events(5, "a", "n", False))
-    yield api.logs("a", "stdout", follow=False, attempt=1, since="10m")
+    yield api.logs("a", "stdout", follow=False, attempt=1, since="10m", timestamps=True)
     yield from (api.events("now", "a", "n", True), api.move("a", "p"))
     yield api.delete("a")
     yield from (api.act("a", verb, 5) for verb in ("cancel",))

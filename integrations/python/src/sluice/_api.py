@@ -27,6 +27,7 @@ from sluice._errors import (
 from sluice._flow import Emit, Flow, Open, Read, Reply, Request, Send, Sleep, SseParser, collected, pauses
 from sluice._model import Cancelled, Chunk, Event, Explanation, Json, Node, Pool, Preview, State, Step
 from sluice._spec import Duration, StepSpec, duration, moment
+from sluice._stamps import StampParser
 
 T = TypeVar("T")
 
@@ -184,6 +185,7 @@ class Api:
         rank: int = 0,
         offset: int = 0,
         since: Duration | datetime | None = None,
+        timestamps: bool = False,
     ) -> Flow[None]:
         """Emits chunks of the output of one attempt; a broken connection is opened again at the next byte."""
         if follow and attempt is None:
@@ -191,7 +193,9 @@ class Api:
         at, tries = offset, pauses()
         more = [] if since is None else [("since", _since(since))]
         while True:
-            opened = yield from self._open_output(step, stream, follow, attempt, rank, at, more)
+            times = [("timestamps", "true")] if timestamps else []
+            opened = yield from self._open_output(step, stream, follow, attempt, rank, at, more + times)
+            stamps = StampParser()
             # Where output since a time begins is settled by the first answer.
             more = []
             # Later calls ask for the same attempt, which a restart of the step does not change.
@@ -199,11 +203,12 @@ class Api:
             position = int(opened.headers["sluice-log-offset"])
             try:
                 while data := (yield Read()):
-                    fresh = data[max(0, at - position) :]
-                    position += len(data)
-                    if fresh:
-                        yield Emit(Chunk(fresh, position - len(fresh), attempt or 0))
-                        at, tries = position, pauses()
+                    for piece, written_at in stamps.split(data) if timestamps else [(data, None)]:
+                        fresh = piece[max(0, at - position) :]
+                        position += len(piece)
+                        if fresh:
+                            yield Emit(Chunk(fresh, position - len(fresh), attempt or 0, written_at))
+                            at, tries = position, pauses()
                 return
             except Unreachable:
                 self.context.check_alive()

@@ -134,10 +134,18 @@ class AsyncClient:
         rank: int = 0,
         offset: int = 0,
         since: Duration | datetime | None = None,
+        timestamps: bool = False,
     ) -> AsyncIterator[Chunk]:
         """Iterates over what one attempt of a step wrote, each byte once."""
         read = self._api.logs(
-            step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset, since=since
+            step,
+            stream,
+            follow=follow,
+            attempt=attempt,
+            rank=rank,
+            offset=offset,
+            since=since,
+            timestamps=timestamps,
         )
         return self._each(read)
 

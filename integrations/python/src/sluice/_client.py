@@ -190,15 +190,23 @@ class Client:
         rank: int = 0,
         offset: int = 0,
         since: Duration | datetime | None = None,
+        timestamps: bool = False,
     ) -> Iterator[Chunk]:
         """Iterates over what one attempt of a step wrote, from byte `offset` on, each byte once.
 
         With `follow` it waits for the first attempt to start, and goes on until the attempt has ended. `attempt` is the
         latest if absent; `rank` is that of a host of a gang. `since` is a time, or how long ago: what was written before
-        is left out.
+        is left out. With `timestamps`, each chunk is of one line at most, and has the time at which the host wrote it.
         """
         read = self._api.logs(
-            step, stream, follow=follow, attempt=attempt, rank=rank, offset=offset, since=since
+            step,
+            stream,
+            follow=follow,
+            attempt=attempt,
+            rank=rank,
+            offset=offset,
+            since=since,
+            timestamps=timestamps,
         )
         return self._each(read)
 

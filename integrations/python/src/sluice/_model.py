@@ -138,12 +138,14 @@ class Event:
 class Chunk:
     """A piece of the output of an attempt. `offset` is that of its first byte.
 
-    An offset beyond the end of the chunk before means that the host has dropped the bytes between.
+    An offset beyond the end of the chunk before means that the host has dropped the bytes between. `written_at` is the
+    time at which the host wrote it, if `logs` was asked for `timestamps` and the host knows it.
     """
 
     data: bytes
     offset: int
     attempt: int
+    written_at: datetime | None = None
 
 
 @dataclass(frozen=True)
