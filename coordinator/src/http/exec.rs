@@ -156,6 +156,7 @@ fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiEr
     let Some(step) = core.state().find(&id) else {
         return Err(core.unknown_step(&id).into());
     };
+    params::no_whole_array(&step, "processes and files")?;
     let not_running = |state| ApiError::NotRunning {
         step: step.id.to_string(),
         state,

@@ -177,17 +177,7 @@ fn find(
     let Some(step) = core.state().find(&id) else {
         return Err(core.unknown_step(&id).into());
     };
-    if step.array.is_some() {
-        let message = format!(
-            "`{id}` is an array, whose parts have an output each: name one of them, such as `{id}.{}`",
-            step.spec
-                .array
-                .as_ref()
-                .and_then(|it| it.indexes.first())
-                .unwrap_or_default()
-        );
-        return Err(params::invalid("step", message));
-    }
+    params::no_whole_array(&step, "an output")?;
     let latest = step.latest();
     let attempt = match number {
         None => latest,

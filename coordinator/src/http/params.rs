@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
+use coordinator_core::Step;
 use serde::de::DeserializeOwned;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::StepId;
@@ -177,6 +178,18 @@ pub(super) fn step_id(text: &str) -> Result<StepId, ApiError> {
 /// A text of the caller for a message: cut, and escaped.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// Refuses a whole array, whose parts have something each.
+pub(super) fn no_whole_array(step: &Step, each: &str) -> Result<(), ApiError> {
+    let Some(array) = step.spec.array.as_ref() else {
+        return Ok(());
+    };
+    let (id, first) = (&step.id, array.indexes.first().unwrap_or_default());
+    let message = format!(
+        "`{id}` is an array, whose parts have {each} each: name one of them, such as `{id}.{first}`"
+    );
+    Err(invalid("step", message))
 }
 
 pub(super) fn invalid(name: &'static str, message: impl ToString) -> ApiError {

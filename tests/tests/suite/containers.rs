@@ -82,6 +82,13 @@ fn a_step_sees_its_image_its_directory_and_its_mounts_and_nothing_else_of_the_ho
     assert_eq!(made, "made\n");
     assert!(!image.path().join("usr/bin/x").exists());
 
+    let more = json!({"keep": ["out"]});
+    submit(&dev, "keeps", &image.path(), "echo k >out", &more);
+    dev.step_in("keeps", &["succeeded"]);
+    let kept = shared.path().join("kept");
+    dev.ok(&["cp", "keeps:out", kept.to_str().unwrap()]);
+    assert_eq!(fs::read_to_string(kept).unwrap(), "k\n");
+
     let shown = dev.ok(&["describe", "step", "seen"]);
     let line = format!("Image: {}", image.path().display());
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");

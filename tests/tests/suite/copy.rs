@@ -181,7 +181,20 @@ fn a_part_of_an_array_and_a_rank_of_a_gang_are_reached() {
     assert!(!directory("0").join("new").exists());
     let back = folder.path().join("back");
     dev.ok(&["cp", "--rank", "1", "g:new", back.to_str().unwrap()]);
-    assert_eq!(fs::read_to_string(back).unwrap(), "copied");
+    assert_eq!(fs::read_to_string(&back).unwrap(), "copied");
+
+    // Each host keeps files of its own rank.
+    let script = "echo $SLUICE_NODE_RANK > rank";
+    let keeps = ["run", "--id", "k", "--nodes", "2", "--keep", "rank", "--"];
+    dev.ok(&[&keeps[..], &["sh", "-c", script]].concat());
+    for rank in ["0", "1"] {
+        dev.ok(&["cp", "--rank", rank, "k:rank", back.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&back).unwrap(), format!("{rank}\n"));
+    }
+    eventually("both hosts say what they have kept", || {
+        let shown = dev.ok(&["describe", "step", "k"]);
+        (shown.matches("1 file, 2B").count() == 2).then_some(())
+    });
 }
 
 #[test]

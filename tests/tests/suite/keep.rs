@@ -128,6 +128,13 @@ fn steps_keep_files_however_they_end_and_those_without_patterns_say_so() {
     dev.step_in("p", &["succeeded"]);
     copied(&dev, "p.1:p.txt", &to("p.txt"));
     assert_eq!(fs::read_to_string(to("p.txt")).unwrap(), "part 1\n");
+    for whole in [&["cp", "p:p.txt", "."][..], &["exec", "p", "--", "true"]] {
+        let refused = dev.sluice(whole);
+        assert!(
+            refused.code != 0 && refused.stderr.contains("such as `p.0`"),
+            "{refused:?}"
+        );
+    }
     let without = ["submit", "--id", "n", "--", "true"];
     dev.ok(&without);
     dev.step_in("n", &["succeeded"]);

@@ -56,6 +56,29 @@ impl<'a> UserCli<'a> {
     }
 }
 
+/// Checks that files of a step are kept as its user, and that he and admins alone may copy them.
+fn may_copy_what_was_kept(caller: &UserCli<'_>, user: &str) {
+    let id = format!("keeps-{user}");
+    let script = "umask 077; id -un > own; ln -s /etc/shadow shadow";
+    let keep = ["run", "--id", id.as_str(), "--keep", ".", "--"];
+    caller.ok(&[&keep[..], &["sh", "-c", script]].concat());
+    let (from, to) = (format!("{id}:own"), caller.dev.folder().join(&id));
+    let to = to.to_str().unwrap();
+    let has_arrived = || {
+        assert_eq!(fs::read_to_string(to).unwrap(), format!("{user}\n"));
+        fs::remove_file(to).unwrap();
+    };
+    caller.ok(&["cp", &from, to]);
+    has_arrived();
+    caller.dev.ok(&["cp", &from, to]);
+    has_arrived();
+    let other = UserCli::of(caller.dev, &format!("other-than-{user}"));
+    let copy = other.sluice(&["cp", &from, to]);
+    let said = "only its submitter and admins may copy files";
+    assert!(copy.code != 0 && copy.stderr.contains(said), "{copy:?}");
+    assert!(!fs::exists(to).unwrap());
+}
+
 #[test]
 fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts() {
     let Some((dev, _config)) = dev() else { return };
@@ -102,6 +125,7 @@ fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts(
             described.contains("Submitted by") && described.contains(user),
             "{described}"
         );
+        may_copy_what_was_kept(&caller, user);
         let yaml = caller.ok(&["get", "step", &id, "-o", "yaml"]);
         assert!(yaml.contains(&format!("submitted_by: {user}\n")), "{yaml}");
     }
