@@ -171,12 +171,9 @@ impl Attempt {
             Self::Ended { end, .. } => match &view.phase {
                 HostPhase::Running(_) | HostPhase::Ended(_) => Effects::new(),
                 HostPhase::Gone(gone) => {
-                    let usage = gone.usage.or(end.usage);
-                    let end = AttemptEnd {
-                        usage,
-                        kept: gone.kept.clone(),
-                        ..end.clone()
-                    };
+                    let mut end = end.clone();
+                    end.usage = gone.usage.or(end.usage);
+                    end.kept = gone.kept.clone();
                     self.turn(releasing(end))
                 }
             },

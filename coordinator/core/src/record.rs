@@ -13,7 +13,7 @@ pub(crate) mod stored_spec;
 mod subject;
 
 pub use attempt::{
-    Adopted, Allocated, Ended, NotSuspended, Started, Stopping, Suspended, Suspending,
+    Adopted, Allocated, Ended, NotSuspended, Released, Started, Stopping, Suspended, Suspending,
 };
 pub use clock::ClockJump;
 pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
@@ -99,13 +99,7 @@ pub enum Record {
     /// An attempt's process has ended; its resources are not free yet.
     Ended(Ended),
     /// An attempt's resources on a host are free.
-    Released {
-        attempt: AttemptId,
-        node: NodeName,
-        /// Files that the host has kept.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        kept: Option<Box<KeptFiles>>,
-    },
+    Released(Released),
     /// A step was queued again, in its old place.
     Requeued {
         step: StepId,

@@ -120,7 +120,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
             // A pool keeps one nomination, which may pass to another step and waits for those that hold its resources.
             let moves_promises = matches!(
                 record,
-                Record::Nominated { .. } | Record::Released { .. } | Record::Suspended(_)
+                Record::Nominated { .. } | Record::Released(_) | Record::Suspended(_)
             );
             let others = state
                 .promised()

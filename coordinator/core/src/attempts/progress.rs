@@ -185,11 +185,11 @@ pub(crate) fn record_released(
     id: &AttemptId,
     kept: Option<Box<KeptFiles>>,
 ) {
-    ctx.record(Record::Released {
+    ctx.record(Record::Released(record::Released {
         attempt: id.clone(),
         node: node.clone(),
         kept,
-    });
+    }));
     note_empty(ctx, node);
 }
 

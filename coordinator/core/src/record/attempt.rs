@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::keep::KeptFiles;
 use sluice_common::time::Span;
 use sluice_common::wire;
 use sluice_common::wire::{AttemptEnd, StopReason, SuspendFailure};
@@ -76,6 +77,17 @@ pub struct Ended {
     pub attempt: AttemptId,
     pub node: NodeName,
     pub end: AttemptEnd,
+}
+
+/// An attempt's resources on a host are free.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Released {
+    pub attempt: AttemptId,
+    pub node: NodeName,
+    /// Files that the host has kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Box<KeptFiles>>,
 }
 
 /// An attempt is being frozen.

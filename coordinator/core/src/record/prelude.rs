@@ -1,6 +1,5 @@
 //! Imports that all record types share.
 
-pub(super) use alloc::boxed::Box;
 pub(super) use alloc::collections::BTreeSet;
 pub(super) use alloc::string::String;
 pub(super) use alloc::vec::Vec;
@@ -15,7 +14,6 @@ pub(super) use sluice_common::id::{
     AttemptId, Epoch, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
     ValidationName,
 };
-pub(super) use sluice_common::keep::KeptFiles;
 pub(super) use sluice_common::template::Template;
 pub(super) use sluice_common::time::{Span, Time};
 pub(super) use sluice_common::topology::TopologySpec;

@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
+    PoolPut, Record, Released, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
 };
 
 /// The subject of a record.
@@ -87,7 +87,8 @@ impl Record {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
             R::Ended(it) => (A::Attempt(&it.attempt, Some(&it.node)), E::Run(&it.attempt)),
-            R::Released { attempt, node, .. } | R::Suspended(Suspended { attempt, node, .. }) => {
+            R::Released(Released { attempt, node, .. })
+            | R::Suspended(Suspended { attempt, node, .. }) => {
                 (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
             }
             R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),

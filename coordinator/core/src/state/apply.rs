@@ -15,7 +15,6 @@ mod start;
 mod step_move;
 mod suspend;
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 pub use mismatch::Mismatch;
@@ -23,7 +22,6 @@ use mismatch::RecordRef;
 
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
-use sluice_common::keep::KeptFiles;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
@@ -36,7 +34,8 @@ use crate::model::pool::Pool;
 use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
 use crate::record;
 use crate::record::{
-    Allocated, Ended, LogEntry, Record, Started, StepEnded, StepQueued, StepRejected, Stopping,
+    Allocated, Ended, LogEntry, Record, Released, Started, StepEnded, StepQueued, StepRejected,
+    Stopping,
 };
 
 use super::{MAX_DELETED_KEPT, State, Steps};
@@ -137,11 +136,7 @@ impl State {
             Record::Stopping(it) => self.on_stopping(at, it),
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended(it) => self.on_ended(it),
-            Record::Released {
-                attempt,
-                node,
-                kept,
-            } => self.on_released(at, attempt, node, kept.as_deref()),
+            Record::Released(it) => self.on_released(at, it),
             Record::Requeued { step, reason } => self.on_requeued(at, step, reason),
             Record::StepEnded(it) => self.on_step_ended(at, it),
             Record::StepForgotten { step, deleted } => self.on_step_forgotten(step, *deleted),
@@ -385,19 +380,14 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_released(
-        &mut self,
-        at: Time,
-        id: &AttemptId,
-        node: &NodeName,
-        kept: Option<&KeptFiles>,
-    ) -> ApplyResult {
+    fn on_released(&mut self, at: Time, it: &Released) -> ApplyResult {
+        let (id, node) = (&it.attempt, &it.node);
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Ended])?;
         part.phase = PartPhase::Released;
         part.released_at = Some(at);
         if let Some(end) = &mut part.end {
-            end.kept = kept.cloned().map(Box::new);
+            end.kept = it.kept.clone();
         }
         let attempt = attempt_of(step, id)?;
         if let Some(part) = attempt.on(node) {

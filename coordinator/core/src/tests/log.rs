@@ -75,11 +75,11 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             "a.1 on `n` is Allocated already",
         ),
         (
-            Record::Released {
+            Record::Released(record::Released {
                 attempt: attempt.clone(),
                 node: node.clone(),
                 kept: None,
-            },
+            }),
             "a.1 on `n`",
         ),
         (
