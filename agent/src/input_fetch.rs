@@ -296,8 +296,8 @@ fn store_one<W: Write>(
         tree.contents(&buffer[..count]).map_err(failed)?;
         left -= count as u64;
     }
-    let found: Option<[u8; 32]> = hash.finish().as_ref().try_into().ok();
-    if found.map(InputHash::of_digest).as_ref() != Some(&file.sha256) {
+    let found = InputHash::of_digest(hash.finish().as_ref());
+    if found != file.sha256 {
         let name = file.name.clone();
         return Err(InputReceiverError::OtherContents { name });
     }
@@ -327,7 +327,7 @@ mod tests {
         let digest = ring::digest::digest(&SHA256, contents);
         InputFile {
             name: name.to_owned(),
-            sha256: InputHash::of_digest(digest.as_ref().try_into().unwrap()),
+            sha256: InputHash::of_digest(digest.as_ref()),
             size: contents.len() as u64,
             executable: name.ends_with(".sh"),
         }

@@ -140,9 +140,7 @@ fn hashed(mut file: File) -> io::Result<(InputHash, u64)> {
             }
         }
     }
-    let digest = hash.finish();
-    let digest = digest.as_ref().try_into().expect("a SHA-256 has 32 bytes");
-    Ok((InputHash::of_digest(digest), size))
+    Ok((InputHash::of_digest(hash.finish().as_ref()), size))
 }
 
 fn refusal(path: &Path, why: &str) -> Failure {

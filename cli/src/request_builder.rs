@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sluice_common::error_code::ErrorCode;
+use sluice_common::keep::needs_own_directory;
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::{StepFlags, parse_moment};
@@ -60,8 +61,7 @@ impl Defaults {
             }
             Some(dir) => request.workdir = Some(absolute(dir)?),
             None if pipeline.is_some_and(names_directory) => {}
-            // Files are put into a directory of the step's own, or kept of it.
-            None if !request.inputs.is_empty() || !request.keep.is_empty() => {
+            None if needs_own_directory(&request.inputs, &request.keep) => {
                 request.prefer_workdir = None
             }
             None => {

@@ -48,7 +48,11 @@ pub struct InputHash(String);
 
 impl InputHash {
     /// Encodes the bytes of a hash.
-    pub fn of_digest(digest: [u8; 32]) -> Self {
+    ///
+    /// # Panics
+    /// If the bytes are not those of a SHA-256.
+    pub fn of_digest(digest: &[u8]) -> Self {
+        let digest: [u8; 32] = digest.try_into().expect("a SHA-256 has 32 bytes");
         Self(hex::encode(&digest))
     }
 
@@ -69,7 +73,7 @@ impl FromStr for InputHash {
 
     fn from_str(text: &str) -> Result<Self, InputHashError> {
         let digest = hex::decode::<32>(text).ok_or(InputHashError)?;
-        let hash = Self::of_digest(digest);
+        let hash = Self::of_digest(&digest);
         // Upper case would be a second name of the same file.
         (hash.0 == text).then_some(hash).ok_or(InputHashError)
     }
@@ -221,7 +225,7 @@ mod tests {
     fn input(name: &str, size: u64) -> InputFile {
         InputFile {
             name: name.to_string(),
-            sha256: InputHash::of_digest([7; 32]),
+            sha256: InputHash::of_digest(&[7; 32]),
             size,
             executable: false,
         }
@@ -231,7 +235,7 @@ mod tests {
     fn a_hash_has_one_way_to_be_written() {
         let digits = "0a".repeat(32);
         let hash: InputHash = digits.parse().unwrap();
-        assert_eq!(hash, InputHash::of_digest([10; 32]));
+        assert_eq!(hash, InputHash::of_digest(&[10; 32]));
         assert_eq!(serde_json::to_string(&hash).unwrap(), format!("{digits:?}"));
         for bad in ["", "0A".repeat(32).as_str(), &digits[1..], &"g".repeat(64)] {
             assert_eq!(bad.parse::<InputHash>(), Err(InputHashError), "{bad}");

@@ -211,6 +211,11 @@ impl From<KeepPattern> for String {
     }
 }
 
+/// Whether a step works in a directory of its own and in no other: files are put into it, or kept of it.
+pub fn needs_own_directory<I, K>(inputs: &[I], keep: &[K]) -> bool {
+    !inputs.is_empty() || !keep.is_empty()
+}
+
 /// Checks the patterns of a request.
 ///
 /// # Errors

@@ -206,8 +206,7 @@ impl InputStore {
     /// If it has another hash, there is no space for it, or it cannot be written.
     pub(crate) fn complete(&self, part: InputPart, key: InputKey) -> Result<u64, InputError> {
         let found = part.hash.clone().finish();
-        let found = found.as_ref().try_into().expect("a SHA-256 has 32 bytes");
-        let found = InputHash::of_digest(found);
+        let found = InputHash::of_digest(found.as_ref());
         if found != key.1 {
             return Err(InputError::OtherContents { found });
         }
@@ -400,7 +399,7 @@ mod tests {
 
     fn hash(bytes: &[u8]) -> InputHash {
         let digest = ring::digest::digest(&SHA256, bytes);
-        InputHash::of_digest(digest.as_ref().try_into().unwrap())
+        InputHash::of_digest(digest.as_ref())
     }
 
     fn put(store: &InputStore, by: &str, bytes: &[u8]) -> InputKey {

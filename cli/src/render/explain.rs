@@ -9,7 +9,7 @@ use sluice_common::api::{
 use sluice_common::quantity::{figure, quantity, resource_noun};
 use sluice_common::state::StepState;
 
-use super::step::{exit, moment, rounded, tone};
+use super::step::{exit, instead_of_preferred, moment, rounded, tone};
 use super::{safe, shortened};
 use crate::out::Out;
 
@@ -255,11 +255,8 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
     }
     let mut refused = holding.placements.iter();
     if let Some((node, why)) = refused.find_map(|it| Some((&it.node, it.workdir_refused?))) {
-        let line = format!(
-            "in a directory of its own on {}: the preferred one {why}",
-            safe(node)
-        );
-        lines.put(1, line);
+        let place = format!("in a directory of its own on {}", safe(node));
+        lines.put(1, instead_of_preferred(&place, why));
     }
     // Keys that do not count in shares can be beyond them all the same; the exposure says so.
     match (holding.in_share, holding.beyond_share.is_empty()) {
@@ -303,10 +300,7 @@ fn attempts(lines: &mut Lines, view: &ExplainView, now: Timestamp) {
     for attempt in over {
         lines.put(1, ended(attempt, now));
         if let Some(why) = attempt.workdir_refused {
-            lines.put(
-                2,
-                format!("in a directory of its own: the preferred one {why}"),
-            );
+            lines.put(2, instead_of_preferred("in a directory of its own", why));
         }
     }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::amount::MGPU;
 use sluice_common::api::{ArrayView, AttemptInfo, ExitView, PlacementView, StepView};
+use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::environment::HIDDEN;
 use sluice_common::keep::KeptFiles;
 use sluice_common::processors::CpuMode;
@@ -245,6 +246,11 @@ fn directory(step: &StepView) -> String {
     }
 }
 
+/// Tells of the directory that a step works in why it is not the preferred one.
+pub(crate) fn instead_of_preferred(place: &str, why: DirectoryRefusal) -> String {
+    format!("{place}: the preferred one {why}")
+}
+
 /// Tells why an attempt runs in a directory of its own and not in the one that the step prefers, on the first of its
 /// hosts where that is so.
 pub(crate) fn refused_directory(step: &StepView, attempt: &AttemptInfo) -> Option<String> {
@@ -380,7 +386,7 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         };
         text.field("Node", format!("{}{gpus}", safe(&placement.node)));
         let refused = placement.workdir_refused;
-        let refused = refused.map(|why| format!("the attempt's own: the preferred one {why}"));
+        let refused = refused.map(|why| instead_of_preferred("the attempt's own", why));
         text.optional("Directory", refused);
         text.optional("Kept", placement.kept.as_ref().map(kept));
     }

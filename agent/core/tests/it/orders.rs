@@ -136,7 +136,7 @@ fn with_input(id: &str) -> Input {
     assignment.workdir = None;
     assignment.inputs = vec![InputFile {
         name: "data.csv".to_owned(),
-        sha256: InputHash::of_digest([7; 32]),
+        sha256: InputHash::of_digest(&[7; 32]),
         size: 1,
         executable: false,
     }];

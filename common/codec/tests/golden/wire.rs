@@ -628,7 +628,7 @@ fn assignments() {
         }),
         inputs: vec![InputFile {
             name: "i".into(),
-            sha256: InputHash::of_digest([9; 32]),
+            sha256: InputHash::of_digest(&[9; 32]),
             size: 258,
             executable: true,
         }],
@@ -784,7 +784,7 @@ fn kept_files() -> KeptFiles {
     }
 }
 
-/// Encoded [`kept_files`].
+/// Encoding of these files.
 const KEPT_FILES: &str =
     "0200000000000000 0300000000000000 0400000000000000 01 0200000000000000 'no'";
 

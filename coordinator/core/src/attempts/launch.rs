@@ -13,6 +13,7 @@ use sluice_common::directory_refusal::DirectoryRefusal;
 use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
+use sluice_common::keep::needs_own_directory;
 use sluice_common::step::StepSpec;
 use sluice_common::streams::{PathVariable, StepStreams};
 use sluice_common::submitter::Submitter;
@@ -51,8 +52,7 @@ pub(crate) fn assignment(
         false if variable == Variable::Cluster => cluster.clone(),
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
-    // Inputs are put into a directory of the attempt's own, and files are kept of it: the program starts there.
-    let in_own = !spec.inputs.is_empty() || !spec.keep.is_empty();
+    let in_own = needs_own_directory(&spec.inputs, &spec.keep);
     let workdir = match in_own {
         true => None,
         false => template.workdir_of(spec, value),

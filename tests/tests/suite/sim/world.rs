@@ -702,7 +702,7 @@ impl World {
         let has_inputs = self.seed.is_multiple_of(3) && number % 5 == 2;
         spec.inputs.extend(has_inputs.then(|| InputFile {
             name: "data.csv".to_owned(),
-            sha256: InputHash::of_digest([7; 32]),
+            sha256: InputHash::of_digest(&[7; 32]),
             size: 1,
             executable: false,
         }));
