@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Released, Started, StepEnded, StepMoved, Stopping, Suspended, Suspending,
+    PoolPut, Record, Started, StepEnded, StepMoved, Stopping, Suspending,
 };
 
 /// The subject of a record.
@@ -65,6 +65,7 @@ impl Record {
     /// The one list of all records with subject and effect.
     fn subject_and_effect(&self) -> (RecordSubject<'_>, Effect<'_>) {
         use {Effect as E, Record as R, RecordSubject as A};
+        let freed = |attempt, node| (A::Attempt(attempt, Some(node)), E::Freed(attempt, node));
         match self {
             R::StepQueued(it) => (A::Submitted(&it.step, &it.spec), E::Waiting(&it.step)),
             R::StepRejected(it) => (A::Submitted(&it.step, &it.spec), E::Nothing),
@@ -87,10 +88,8 @@ impl Record {
                 (A::Attempt(attempt, None), E::Run(attempt))
             }
             R::Ended(it) => (A::Attempt(&it.attempt, Some(&it.node)), E::Run(&it.attempt)),
-            R::Released(Released { attempt, node, .. })
-            | R::Suspended(Suspended { attempt, node, .. }) => {
-                (A::Attempt(attempt, Some(node)), E::Freed(attempt, node))
-            }
+            R::Released(it) => freed(&it.attempt, &it.node),
+            R::Suspended(it) => freed(&it.attempt, &it.node),
             R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),
             R::Starting { attempt, node }
             | R::Started(Started { attempt, node, .. })
