@@ -5,7 +5,7 @@
 
 use coordinator_core::record::{
     Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
-    NodeDraining, NotSuspended, PoolPut, Released, Started, StepQueued, Suspended, Suspending,
+    NodeDraining, NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -152,12 +152,9 @@ impl RecordLogger {
                 let duration_ms = duration_ms(end);
                 debug!(%step, attempt = number, %node, exit_code, signal, duration_ms, "attempt ended");
             }
-            Record::Released(Released {
-                attempt: AttemptId { step, number },
-                node,
-                ..
-            }) => {
-                debug!(%step, attempt = number, %node, "resources released");
+            Record::Released(it) => {
+                let AttemptId { step, number } = &it.attempt;
+                debug!(%step, attempt = number, node = %it.node, "resources released");
             }
             Record::DependencyMet { step, on } => info!(%step, %on, "dependency met"),
             Record::BeginReached { step } => info!(%step, "begin reached"),
