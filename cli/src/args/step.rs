@@ -139,12 +139,7 @@ pub(crate) struct StepFlags {
     pub(crate) workdir: Option<String>,
     /// A file or directory of yours that it finds in its own directory when it starts; may be repeated. FILE:NAME gives it another
     /// name or place there.
-    #[arg(
-        long = "input",
-        value_name = "FILE[:NAME]",
-        conflicts_with = "workdir",
-        help_heading = "Step"
-    )]
+    #[arg(long = "input", value_name = "FILE[:NAME]", help_heading = "Step")]
     pub(crate) inputs: Vec<String>,
     /// A file or directory in its own directory that its host keeps after the end, for `sluice cp`; with `*`, `?` and `**`; may be
     /// repeated.

@@ -87,8 +87,15 @@ fn a_relative_directory_is_below_that_of_the_caller_and_none_is_the_step_s_own()
         let request = typed("--workdir sub -- true", &defaults).unwrap();
         assert_eq!(request.workdir, Some(format!("{}/sub", here())));
         assert_eq!(request.prefer_workdir, None);
-        let request = typed("--workdir none -- true", &defaults).unwrap();
-        assert_eq!((request.workdir, request.prefer_workdir), (None, None));
+        for line in [
+            "-- true",
+            "--keep out/* -- true",
+            "--input Cargo.toml -- true",
+        ] {
+            let request = typed(&format!("--workdir none {line}"), &defaults).unwrap();
+            let spec = request.check().unwrap();
+            assert_eq!((spec.workdir, spec.prefer_workdir), (None, None), "{line}");
+        }
     }
     for directory in ["workdir", "prefer_workdir"] {
         let text =

@@ -164,7 +164,7 @@ fn what_cannot_be_an_input_is_refused_with_one_error() {
         ),
         (
             vec!["--input", &file, "--workdir", "/tmp"],
-            "cannot be used with",
+            "names another: leave out one of them",
         ),
     ] {
         let typed = [&["submit"], &args[..], &["--", "true"]].concat();
