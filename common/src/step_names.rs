@@ -35,7 +35,7 @@ pub struct StepNames(Vec<StepPattern>);
 /// A name or a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct StepPattern {
-    /// What comes before the first `*` or `?`.
+    /// The text before the first `*` or `?`.
     literal: String,
     /// The rest of a pattern.
     rest: Option<String>,

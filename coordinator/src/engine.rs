@@ -16,6 +16,7 @@ mod meter;
 mod queries;
 mod record_log;
 mod session_channel;
+mod snapshots;
 mod step_watch;
 #[cfg(test)]
 mod tests;
@@ -35,7 +36,7 @@ use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Hello, HelloReply, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
 
 use crate::clock::Clock;
 use crate::store::{Recovered, SealedSnapshot, Store, StoreError};
@@ -48,6 +49,7 @@ pub use step_watch::StepWatcher;
 
 use queries::{Query, QueryQueue, QueuedQuery};
 use record_log::RecordLogger;
+use snapshots::SnapshotWriter;
 use timers::Timers;
 
 /// Messages that may wait for the loop. Senders block beyond it, which slows network readers and callers down to the
@@ -158,7 +160,7 @@ pub fn start(
         clock,
         core: Core::recover(settings, recovered.state),
         store,
-        snapshot: None,
+        snapshots: SnapshotWriter::default(),
         inbox,
         committed,
         shared: handle.clone(),
@@ -192,8 +194,7 @@ pub fn start(
 struct Engine {
     core: Core,
     store: Store,
-    /// The snapshot that is being sealed, on a thread of its own.
-    snapshot: Option<JoinHandle<SealedSnapshot>>,
+    snapshots: SnapshotWriter,
     record_logger: RecordLogger,
     clock: Clock,
     inbox: mpsc::Receiver<Message>,
@@ -249,8 +250,8 @@ impl Engine {
         while !self.stopping {
             self.clock.tell();
             if let Some(sealed) = self.wait(&mut batch).await {
-                self.snapshot = None;
-                self.add_snapshot(&sealed.map_err(|_| EngineError::Panicked)?)?;
+                let sealed = sealed.map_err(|_| EngineError::Panicked)?;
+                snapshots::add(&mut self.store, &sealed)?;
             }
             let handled = batch.len();
             if handled == 0 {
@@ -263,7 +264,8 @@ impl Engine {
                 }
             }
             self.flush()?;
-            self.begin_snapshot();
+            let state = self.core.state();
+            self.snapshots.begin_if_due(&mut self.store, state);
             self.answer_queries()?;
             self.fire_timers(handled)?;
         }
@@ -286,15 +288,9 @@ impl Engine {
                 Some(limit) => tokio::time::sleep(limit).await,
             }
         };
-        let snapshot = async {
-            match &mut self.snapshot {
-                None => std::future::pending().await,
-                Some(sealed) => sealed.await,
-            }
-        };
         tokio::select! {
             biased;
-            sealed = snapshot => Some(sealed),
+            sealed = self.snapshots.sealed() => Some(sealed),
             _ = self.inbox.recv_many(batch, MAX_BATCH) => None,
             () = timer => None,
         }
@@ -442,23 +438,6 @@ impl Engine {
                 break;
             }
         }
-        Ok(())
-    }
-
-    /// Begins a snapshot if one is due. Everything decided must have been flushed.
-    fn begin_snapshot(&mut self) {
-        if self.snapshot.is_none() && self.store.snapshot_due() {
-            let snapshot = self.store.begin_snapshot(self.core.state());
-            self.snapshot = Some(tokio::task::spawn_blocking(|| snapshot.seal()));
-        }
-    }
-
-    /// Stores a snapshot that was sealed meanwhile.
-    fn add_snapshot(&mut self, sealed: &SealedSnapshot) -> Result<(), StoreError> {
-        let began = Instant::now();
-        self.store.add_snapshot(sealed)?;
-        let (seq, took_ms) = (sealed.seq(), millis(began.elapsed()));
-        tracing::info!(seq, took_ms, "snapshot stored");
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::clock::wall;
 /// Steps that one scan reads whole.
 pub(super) const READ_LIMIT: usize = 1000;
 
-/// What one scan may cost, in rows that it passes over: about two milliseconds.
+/// Effort of one scan at most, in rows that it passes over: about two milliseconds.
 pub(super) const SCAN_EFFORT: usize = 20_000;
 
 /// Most ids in one filter.
@@ -161,7 +161,7 @@ impl StepSelector {
             || self.names.as_ref().is_some_and(by_name)
     }
 
-    /// What a candidate costs a scan, in passed rows.
+    /// Effort of a scan for a candidate, in rows that it passes over.
     pub(super) fn effort(&self, candidate: &Candidate<'_>) -> usize {
         let reads_step = match candidate {
             Candidate::Listed(listed) => self.node.is_some() && listed.row.kind.granted.is_some(),
