@@ -5,7 +5,6 @@ use std::time::Instant;
 use coordinator_core::State;
 use tokio::task::{JoinError, JoinHandle};
 
-use super::millis;
 use crate::store::{SealedSnapshot, Store, StoreError};
 
 /// Writes snapshots of the engine's state to its store.
@@ -41,7 +40,7 @@ impl SnapshotWriter {
 pub(super) fn add(store: &mut Store, sealed: &SealedSnapshot) -> Result<(), StoreError> {
     let began = Instant::now();
     store.add_snapshot(sealed)?;
-    let (seq, took_ms) = (sealed.seq(), millis(began.elapsed()));
+    let (seq, took_ms) = (sealed.seq(), began.elapsed().as_millis());
     tracing::info!(seq, took_ms, "snapshot stored");
     Ok(())
 }
