@@ -171,6 +171,16 @@ fn the_pages_for_users_of_slurm_and_hyperqueue_can_be_typed() {
 }
 
 #[test]
+fn the_page_for_users_of_kubernetes_can_be_typed() {
+    assert!(run("docs/coming-from-kubernetes.md") >= 5);
+}
+
+#[test]
+fn the_page_for_users_of_nomad_can_be_typed() {
+    assert!(run("docs/coming-from-nomad.md") >= 5);
+}
+
+#[test]
 fn the_page_on_steps_shows_what_is_printed() {
     assert!(run("docs/steps.md") >= 5);
 }
