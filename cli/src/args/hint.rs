@@ -4,13 +4,15 @@ mod elsewhere;
 mod options;
 #[cfg(test)]
 mod page;
+mod things;
 
 use std::ffi::OsString;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use elsewhere::{ELSEWHERE, FlagsEffect, THINGS, TOOLS};
+use elsewhere::{ELSEWHERE, FlagsEffect, TOOLS};
 use options::OPTIONS;
+use things::{CONDITIONS, THINGS};
 
 use super::Args;
 use crate::render::safe;
@@ -33,6 +35,7 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
             let value = said(error, ContextKind::InvalidValue)?;
             of_thing(&value, typed)
                 .or_else(|| without_kind(&value, typed))
+                .or_else(|| of_condition(&value, typed))
                 .or_else(|| of_format(&value, typed))
         }
         ErrorKind::UnknownArgument => {
@@ -63,7 +66,9 @@ fn of_command(verb: &str, typed: &[String]) -> Option<String> {
     }
     let line = &typed[at..];
     if TOOLS.contains(&verb) && line.len() > 1 {
-        return own(&line[1..]).or_else(|| equivalent(&line[1..]));
+        return own(line)
+            .or_else(|| equivalent(line))
+            .or_else(|| equivalent(&line[1..]));
     }
     equivalent(line).or_else(|| {
         let (_, thing) = THINGS.iter().find(|(words, _)| words.contains(&verb))?;
@@ -76,13 +81,17 @@ fn is_own(word: &str) -> bool {
     Args::command().find_subcommand(word).is_some()
 }
 
-/// Returns a hint for words that were typed after the name of another tool: the same words, if this program takes them,
-/// or else what is wrong about them here.
-fn own(line: &[String]) -> Option<String> {
+/// Returns a hint for words that were typed after the name of another tool: the same words, if this program takes them
+/// and they mean the same, or else what is wrong about them here.
+fn own(typed: &[String]) -> Option<String> {
+    let line = &typed[1..];
     let words = std::iter::once("sluice").chain(line.iter().map(String::as_str));
     let words: Vec<OsString> = words.map(OsString::from).collect();
     match Args::read(words) {
-        Ok(_) => Some(format!("the same here: sluice {}", quoted(line))),
+        Ok(_) => equivalent(typed).or_else(|| {
+            let same = quoted(line);
+            Some(format!("the same here: sluice {same}"))
+        }),
         Err(mut error) => hint(&mut error, line),
     }
 }
@@ -140,6 +149,14 @@ fn without_kind(name: &str, typed: &[String]) -> Option<String> {
     }
 }
 
+/// Returns the equivalent of what kubectl waits for.
+fn of_condition(value: &str, typed: &[String]) -> Option<String> {
+    let waits = typed.iter().any(|word| word == "wait");
+    let mut known = CONDITIONS.iter();
+    let (word, here) = known.find(|(word, _)| waits && word.eq_ignore_ascii_case(value))?;
+    Some(told(&format!("--for {word}"), &[here]))
+}
+
 /// Returns the equivalent of `-o` with what is no format here: the columns of kubectl, or a file of a step.
 fn of_format(value: &str, typed: &[String]) -> Option<String> {
     let (word, _) = value.split_once('=').unwrap_or((value, ""));
@@ -155,7 +172,7 @@ fn equivalent(line: &[String]) -> Option<String> {
     let begins = |phrase: &str| {
         let words: Vec<&str> = phrase.split(' ').collect();
         let stands = |n: usize, word: &str| line.get(n).is_some_and(|typed| typed == word);
-        let anywhere = |word: &str| word.starts_with("--") && line.iter().any(|it| it == word);
+        let anywhere = |word: &str| word.starts_with('-') && line.iter().any(|it| it == word);
         let mut words = words.iter().enumerate();
         words.all(|(n, word)| stands(n, word) || anywhere(word))
     };
@@ -260,6 +277,36 @@ mod tests {
             ("cancel -u ann", "`-u`: --subject SUBJECT"),
             ("nomad job run a.hcl", "`job run`: sluice submit -f FILE"),
             ("hq job cancel 1", "`job cancel`: sluice cancel STEP"),
+            (
+                "kubectl run a --image=docker.io/b:1 -- c",
+                "`kubectl run`: sluice run --image IMAGE -- CMD, or sluice run -- CMD",
+            ),
+            (
+                "kubectl wait --for=condition=Complete job/a",
+                "`--for condition=complete`: --for succeeded",
+            ),
+            ("wait a --for delete", "`--for delete`: sluice wait STEP"),
+            (
+                "kubectl get rolebindings -n a",
+                "`get rolebindings`: sluice get bindings",
+            ),
+            (
+                "kubectl get events --field-selector a=b",
+                "`kubectl get events --field-selector`: sluice get events --step STEP",
+            ),
+            (
+                "get clusterqueues",
+                "`get clusterqueues`: sluice get policies",
+            ),
+            ("nomad run a.hcl", "`nomad run`: sluice submit -f FILE"),
+            (
+                "nomad node drain -yes -disable 4d2b",
+                "`node drain -disable`: sluice uncordon NODE",
+            ),
+            (
+                "nomad operator snapshot save a.snap",
+                "`operator snapshot save`: sluice-coordinator backup FILE",
+            ),
         ] {
             let told = told_of(typed).unwrap_or_else(|| panic!("{typed}"));
             assert_eq!(told, format!("Sluice's equivalent of {here}"), "{typed}");
@@ -348,6 +395,11 @@ mod tests {
             .map(|(_, it)| [it.get, it.describe, it.delete]);
         let equivalents = ELSEWHERE.iter().flat_map(|(_, here)| here.iter().copied());
         for line in equivalents.chain(things.flatten()) {
+            if let Some(other) = line.strip_prefix("sluice-coordinator ") {
+                // Its own commands, which the suite runs on `docs/coming-from-nomad.md` and `docs/operations.md`.
+                assert!(["backup FILE", "check FILE", "restore FILE"].contains(&other));
+                continue;
+            }
             let words = line.split(' ').map(OsString::from).collect();
             match Args::read(words) {
                 Err(error) if error.kind() != ErrorKind::DisplayVersion => {

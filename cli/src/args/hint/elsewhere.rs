@@ -40,9 +40,14 @@ const USE_CONTEXT: &[&str] = &["sluice context use NAME"];
 const WHOAMI: &[&str] = &["sluice auth whoami"];
 const API_TOKEN: &[&str] = &["sluice api-token create NAME --role submitter"];
 
-/// Beginnings of command lines, each group with its equivalents. An option may stand anywhere after the command.
+/// Beginnings of command lines, each group with its equivalents. An option may stand anywhere after the command. One that
+/// begins with the name of a tool is a command of ours too, which means something else here.
 pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     (&["srun", "cmd run", "command run"], RUN),
+    (
+        &["kubectl run", "docker run"],
+        &["sluice run --image IMAGE -- CMD", "sluice run -- CMD"],
+    ),
     (
         &["srun --pty", "salloc", "interact", "shell start"],
         &["sluice run -it -- CMD"],
@@ -62,11 +67,22 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "pipeline run",
             "compose up",
             "up",
+            "nomad run",
         ],
         SUBMIT_FILE,
     ),
     (
-        &["job plan", "plan", "workflow validate", "job validate"],
+        &["job dispatch"],
+        &["sluice submit -f FILE --env NAME=VALUE"],
+    ),
+    (
+        &[
+            "job plan",
+            "plan",
+            "workflow validate",
+            "job validate",
+            "validate",
+        ],
         &["sluice submit -f FILE --dry-run"],
     ),
     (
@@ -190,9 +206,9 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         LOGS,
     ),
     (&["sattach"], &["sluice attach STEP"]),
-    (&["alloc exec", "workflow exec"], EXEC),
+    (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
     (
-        &["sbcast", "sgather", "scp", "rsync", "alloc fs"],
+        &["sbcast", "sgather", "scp", "rsync", "alloc fs", "fs"],
         &["sluice cp PATH STEP:PATH", "sluice cp STEP:PATH PATH"],
     ),
     (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
@@ -200,8 +216,15 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &["job wait", "job progress", "experiment wait", "e wait"],
         &["sluice wait STEP"],
     ),
-    (&["why", "reason", "sprio", "eval", "eval status"], EXPLAIN),
-    (&["monitor", "journal", "config history"], EVENTS),
+    (
+        &["why", "reason", "sprio", "eval", "eval status", "job eval"],
+        EXPLAIN,
+    ),
+    (&["monitor", "journal", "config history", "events"], EVENTS),
+    (
+        &["events --for", "kubectl get events --field-selector"],
+        &["sluice get events --step STEP"],
+    ),
     (&["sinfo"], &["sluice get nodes", "sluice get pools"]),
     (
         &[
@@ -229,10 +252,20 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         NODE,
     ),
     (&["top", "stats", "slot list", "slot", "nvidia-smi"], USAGE),
-    (&["taint", "node eligibility", "agent disable"], CORDON),
+    (&["node eligibility", "agent disable"], CORDON),
+    (
+        &["taint"],
+        &["sluice move node NODE --pool POOL", "sluice cordon NODE"],
+    ),
     (&["slot disable"], &["sluice cordon NODE --gpu 0"]),
     (
-        &["agent enable", "scontrol resume node", "node uncordon"],
+        &[
+            "agent enable",
+            "scontrol resume node",
+            "node uncordon",
+            "node eligibility -enable",
+            "node drain -disable",
+        ],
         UNCORDON,
     ),
     (
@@ -245,6 +278,11 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         ],
         DRAIN,
     ),
+    (
+        &["annotate", "node meta", "node meta apply"],
+        &["sluice label node NODE KEY=VALUE"],
+    ),
+    (&["node meta read"], &["sluice get nodes --show-labels"]),
     (
         &[
             "add node",
@@ -270,9 +308,13 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "config list",
             "config show",
             "partitions",
+            "node pool",
+            "node pool list",
         ],
         POOLS,
     ),
+    (&["node pool nodes"], &["sluice get nodes --pool POOL"]),
+    (&["node pool jobs"], &["sluice get steps --pool POOL"]),
     (
         &[
             "scontrol show partition",
@@ -281,6 +323,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "sshare",
             "squota",
             "quota",
+            "node pool info",
         ],
         POOL,
     ),
@@ -289,7 +332,9 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "sacctmgr",
             "quota list",
             "quota status",
+            "quota inspect",
             "namespace list",
+            "namespace status",
             "namespace",
             "sacctmgr show",
         ],
@@ -313,14 +358,56 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "sacctmgr add",
             "sacctmgr modify",
             "create pool",
+            "create namespace",
+            "create quota",
+            "create priorityclass",
+            "create clusterqueue",
+            "create localqueue",
+            "create resourceflavor",
+            "create role",
+            "create rolebinding",
+            "create clusterrole",
+            "create clusterrolebinding",
+            "node pool apply",
+            "namespace apply",
+            "quota apply",
+            "acl policy apply",
+            "acl role create",
+            "acl binding-rule create",
+            "sentinel apply",
         ],
         APPLY,
     ),
     (
-        &["detach-policy", "resource-pool detach-policy"],
+        &["kubectl apply"],
+        &["sluice apply -f FILE", "sluice submit -f FILE"],
+    ),
+    (&["diff"], &["sluice apply -f FILE --dry-run"]),
+    (
+        &[
+            "detach-policy",
+            "resource-pool detach-policy",
+            "quota delete",
+            "namespace delete",
+        ],
         &["sluice delete policy POOL/SUBJECT"],
     ),
-    (&["resource-pool delete"], &["sluice delete pool POOL"]),
+    (
+        &["resource-pool delete", "node pool delete"],
+        &["sluice delete pool POOL"],
+    ),
+    (
+        &["operator snapshot", "operator snapshot save"],
+        &["sluice-coordinator backup FILE"],
+    ),
+    (
+        &["operator snapshot restore"],
+        &["sluice-coordinator restore FILE"],
+    ),
+    (
+        &["operator snapshot inspect"],
+        &["sluice-coordinator check FILE"],
+    ),
     (
         &["config get-contexts", "profile", "profile list"],
         CONTEXTS,
@@ -340,26 +427,47 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &["config use-context", "profile set", "use", "connect"],
         USE_CONTEXT,
     ),
+    (&["config delete-context"], &["sluice context delete NAME"]),
+    (
+        &["config rename-context"],
+        &["sluice context rename NAME NEW"],
+    ),
     (&["disconnect"], &["sluice logout"]),
-    (&["whoami", "user whoami", "profile show"], WHOAMI),
-    (&["user login"], &["sluice login ADDRESS"]),
+    (
+        &["whoami", "user whoami", "profile show", "acl token self"],
+        WHOAMI,
+    ),
+    (
+        &["user login", "config set-context", "config set-cluster"],
+        &["sluice login ADDRESS"],
+    ),
     (
         &[
             "acl token create",
             "token set",
             "service-account create",
             "service-account",
+            "create token",
+            "create serviceaccount",
         ],
         API_TOKEN,
     ),
+    (&["acl token list"], &["sluice api-token list"]),
+    (&["acl token delete"], &["sluice api-token delete NAME"]),
     (
         &["acl", "acl policy list", "acl role list"],
         &["sluice get roles"],
     ),
+    (
+        &["acl policy info", "acl role info"],
+        &["sluice describe role ROLE"],
+    ),
+    (&["acl binding-rule list"], &["sluice get bindings"]),
     (&["template list"], &["sluice get templates"]),
     (
         &[
             "server start",
+            "agent -dev",
             "deploy local",
             "init",
             "dashboard",
@@ -381,113 +489,3 @@ pub(super) enum FlagsEffect {
 
 /// Options that mean the same elsewhere, with their treatment here.
 pub(super) type FlagsWithEffect = (&'static [&'static str], FlagsEffect);
-
-/// Equivalents of a thing below `get`, `describe` and `delete`.
-pub(super) struct KindCommands {
-    pub(super) get: &'static str,
-    pub(super) describe: &'static str,
-    pub(super) delete: &'static str,
-}
-
-/// Words of other tools for kinds of things.
-pub(super) const THINGS: [(&[&str], KindCommands); 6] = [
-    (
-        &["label", "labels"],
-        KindCommands {
-            get: "sluice get nodes --show-labels",
-            describe: "sluice describe node NODE",
-            delete: "sluice label node NODE KEY-",
-        },
-    ),
-    (
-        &[
-            "job",
-            "jobs",
-            "task",
-            "tasks",
-            "pod",
-            "pods",
-            "run",
-            "runs",
-            "container",
-            "containers",
-            "alloc",
-            "allocs",
-            "experiment",
-            "experiments",
-            "workflow",
-            "workflows",
-        ],
-        KindCommands {
-            get: "sluice get steps",
-            describe: "sluice describe step STEP",
-            delete: "sluice cancel STEP",
-        },
-    ),
-    (
-        &[
-            "agent",
-            "agents",
-            "host",
-            "hosts",
-            "machine",
-            "machines",
-            "client",
-            "clients",
-            "worker",
-            "workers",
-            "resource",
-            "resources",
-        ],
-        KindCommands {
-            get: "sluice get nodes",
-            describe: "sluice describe node NODE",
-            delete: "sluice delete node NODE",
-        },
-    ),
-    (
-        &["gpu", "gpus", "slot", "slots", "device", "devices"],
-        KindCommands {
-            get: "sluice get nodes -o wide",
-            describe: "sluice describe node NODE",
-            delete: "sluice cordon NODE --gpu 0",
-        },
-    ),
-    (
-        &[
-            "partition",
-            "partitions",
-            "queue",
-            "queues",
-            "nodepool",
-            "resource-pool",
-            "resource-pools",
-            "rp",
-        ],
-        KindCommands {
-            get: "sluice get pools",
-            describe: "sluice describe pool POOL",
-            delete: "sluice delete pool POOL",
-        },
-    ),
-    (
-        &[
-            "quota",
-            "quotas",
-            "qos",
-            "association",
-            "account",
-            "accounts",
-            "namespace",
-            "namespaces",
-            "ns",
-            "project",
-            "projects",
-        ],
-        KindCommands {
-            get: "sluice get policies",
-            describe: "sluice describe pool POOL",
-            delete: "sluice delete policy POOL/SUBJECT",
-        },
-    ),
-];

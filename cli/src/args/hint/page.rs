@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::elsewhere::{ELSEWHERE, FlagsEffect, THINGS, TOOLS};
+use super::elsewhere::{ELSEWHERE, FlagsEffect, TOOLS};
 use super::options::OPTIONS;
+use super::things::{CONDITIONS, THINGS};
 
 const HEAD: &str = "# Commands of other tools
 
@@ -37,6 +38,9 @@ fn page() -> String {
             };
             page += &format!("| {} | {} | {here} |\n", listed(commands), listed(words));
         }
+    }
+    for (value, here) in &CONDITIONS {
+        page += &format!("| `wait` | `--for {value}` | `{here}` |\n");
     }
     page
 }
