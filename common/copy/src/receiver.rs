@@ -221,10 +221,11 @@ impl TreeReceiver<'_> {
         from: u64,
         input: &mut CopyReader<R>,
     ) -> Result<(), CopyError> {
-        let mut part = self.open_part(from)?;
         let mut bytes = from;
         let mut told = from;
+        // Before the part is made: whoever is interrupted removes the part that it knows of.
         self.tell_position(Some(FilePart { version, bytes }))?;
+        let mut part = self.open_part(from)?;
         while bytes < version.size {
             match input.data()? {
                 Contents::Bytes(data) if data.len() as u64 <= version.size - bytes => {

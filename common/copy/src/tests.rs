@@ -245,6 +245,40 @@ fn of_a_large_file_only_the_rest_is_sent_again_unless_it_changed() {
     assert!(matches!(again, Err(CopyError::PartGone(_))), "{again:?}");
 }
 
+/// Looks at each report of a part whether it is there.
+struct PartSeen {
+    part: PathBuf,
+    found: Vec<bool>,
+}
+
+impl CopyListener for PartSeen {
+    fn on_position(&mut self, position: &Position) -> io::Result<()> {
+        if position.part.is_some() {
+            self.found.push(self.part.exists());
+        }
+        Ok(())
+    }
+
+    fn on_note(&mut self, note: CopyIssue) -> io::Result<()> {
+        panic!("{note:?}")
+    }
+}
+
+#[test]
+fn a_part_is_reported_before_it_is_made_so_that_an_interruption_leaves_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::write(&root, vec![1; 3 * 1024 * 1024]).unwrap();
+    let to = written(dir.path(), "copy");
+    let mut seen = PartSeen {
+        part: to.part_path(&TreePath::default(), TRANSFER),
+        found: Vec::new(),
+    };
+    let bytes = sent(&root, None);
+    receive(&mut CopyReader::new(&bytes[..]), &to, TRANSFER, &mut seen).unwrap();
+    assert!(!seen.found[0] && seen.found[1], "{:?}", seen.found);
+}
+
 /// A stream that does something once, when the contents of a file have begun.
 struct Meanwhile<'a> {
     bytes: &'a RefCell<Vec<u8>>,
