@@ -133,24 +133,13 @@ impl StepList {
         let is_first = position.is_none();
         let mut first = PageSteps::new(self.order, position, self.limit + 1);
         let mut left_out = 0;
-        let mut after = Some(0);
+        // Names often count up: then the first ones of the page are found first, and the others are passed over.
+        let descending = self.order.descending && self.order.key == StepOrderKey::Name;
+        let mut after = Some(if descending { u64::MAX } else { 0 });
         while let Some(from) = after {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
-                let mut seen = ScanCount::default();
-                let mut step_scan = StepScan::new(core, &matcher, &who);
-                matcher.visit_after(core, from, |candidate| {
-                    if let Some(answer) = step_scan.take(candidate) {
-                        match matcher.is_recent(candidate.row()) {
-                            true => first.offer(candidate, answer.pool),
-                            false => seen.left_out += 1,
-                        }
-                    }
-                    match seen.is_enough(candidate.row(), matcher.effort(candidate)) {
-                        true => ControlFlow::Break(()),
-                        false => ControlFlow::Continue(()),
-                    }
-                });
+                let seen = scan_sorted(core, &matcher, &who, (from, descending), &mut first);
                 (first, seen)
             };
             let seen;
@@ -272,6 +261,35 @@ fn scan<'a>(
         next: count.next,
         left_out: count.left_out,
     }
+}
+
+/// Offers the next steps from a place on to a page.
+fn scan_sorted<'a>(
+    core: &'a Core,
+    matcher: &'a StepSelector,
+    who: &'a Caller,
+    (after, descending): (u64, bool),
+    first: &mut PageSteps,
+) -> ScanCount {
+    let mut seen = ScanCount::default();
+    let mut step_scan = StepScan::new(core, matcher, who);
+    let visit = |candidate: &Candidate<'a>| {
+        if let Some(answer) = step_scan.take(candidate) {
+            match matcher.is_recent(candidate.row()) {
+                true => first.offer(candidate, answer.pool),
+                false => seen.left_out += 1,
+            }
+        }
+        match seen.is_enough(candidate.row(), matcher.effort(candidate)) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match descending {
+        true => matcher.visit_before(core, after, visit),
+        false => matcher.visit_after(core, after, visit),
+    }
+    seen
 }
 
 /// Estimates the size of a step's JSON from below, by its own texts, because only those can be long.
