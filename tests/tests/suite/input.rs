@@ -242,9 +242,15 @@ fn a_file_of_the_host_is_read_by_each_attempt_and_a_missing_one_fails_the_start(
             .contains("`/no/such/file` does not exist on this host"),
         "{missing:?}"
     );
-    let relative = dev.sluice(&["submit", "--stdin", "words", "--", "cat"]);
-    assert_eq!(relative.code, 2, "{relative:?}");
-    assert!(relative.stderr.contains("begin with `/`"), "{relative:?}");
+    // The command makes a path absolute, below its own directory.
+    dev.ok(&["submit", "--id", "b", "--stdin", "words", "--", "cat"]);
+    dev.step_in("b", &["succeeded"]);
+    assert_eq!(dev.ok(&["logs", "b"]), "words\n");
+    let body = r#"{"command": ["cat"], "stdin": "words"}"#;
+    let (status, relative) = dev.call("POST", "/v1/steps", Some(body));
+    let message = relative["error"]["message"].as_str().unwrap();
+    assert_eq!(status, 400, "{message}");
+    assert!(message.contains("begin with `/`"), "{message}");
 }
 
 #[test]
