@@ -49,6 +49,11 @@ impl StepPattern {
     }
 
     fn selects(&self, name: &str) -> bool {
+        // Names that begin alike are told apart by one byte, most of them without a comparison.
+        let last = self.literal.len().checked_sub(1);
+        if last.is_some_and(|at| name.as_bytes().get(at) != self.literal.as_bytes().get(at)) {
+            return false;
+        }
         let Some(rest) = &self.rest else {
             return name == self.literal;
         };
