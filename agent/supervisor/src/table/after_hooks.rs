@@ -85,8 +85,6 @@ impl Table {
     /// Starts the hooks, because no process of the attempt is left.
     pub(super) fn start_after_hooks(&mut self, id: &AttemptId) {
         let started_marker = self.fork_after_hooks(id);
-        let after = self.spool.read_after_hooks(id);
-        let keeps = after.is_ok_and(|after| !after.keep.is_empty());
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
         };
@@ -104,6 +102,8 @@ impl Table {
             Err(why) => {
                 warn!(step = %id.step, attempt = id.number, "hooks after it were not run: {why}");
                 attempt.after = AfterHooksState::Done;
+                let after = self.spool.read_after_hooks(id);
+                let keeps = after.is_ok_and(|after| !after.keep.is_empty());
                 let why = || KeptFiles::nothing(format!("no files could be kept: {why}"));
                 attempt.on_kept(keeps.then(why));
             }
