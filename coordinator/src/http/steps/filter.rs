@@ -89,8 +89,21 @@ impl StepSelector {
         };
     }
 
+    /// Visits the steps that may match from `place` on, forwards or backwards, until told to break.
+    pub(super) fn visit<'a>(
+        &self,
+        core: &'a Core,
+        (place, descending): (u64, bool),
+        visit: impl FnMut(&Candidate<'a>) -> ControlFlow<()>,
+    ) {
+        match descending {
+            true => self.visit_before(core, place, visit),
+            false => self.visit_after(core, place, visit),
+        }
+    }
+
     /// Visits the steps that may match and whose order is before `place`, the last submitted first, until told to break.
-    pub(super) fn visit_before<'a>(
+    fn visit_before<'a>(
         &self,
         core: &'a Core,
         place: u64,

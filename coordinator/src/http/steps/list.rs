@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 
 use axum::Json;
 use axum::extract::State;
-use coordinator_core::{Core, Step, StepRow};
+use coordinator_core::{Core, Step};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::api::{Page, StepFilter, StepOrderKey, StepView};
+use sluice_common::id::PoolName;
 
 use super::super::Api;
 use super::super::access::Caller;
@@ -110,13 +111,22 @@ impl StepList {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             // One more than fits shows whether anything follows.
             let want = filling.room() + 1;
-            let look = move |core: &Core| scan(core, &matcher, &who, (from, descending), want);
-            let found = self.api.engine().read(look).await?;
-            for (place, step) in found.steps {
+            let look = move |core: &Core| {
+                let (mut steps, mut bytes) = (Vec::new(), 0);
+                let seen = scan(core, &matcher, &who, (from, descending), |candidate, _| {
+                    let step = candidate.step();
+                    bytes += text_bytes(step);
+                    steps.push((candidate.row().order, view::step(core, step)));
+                    steps.len() == want || bytes > MAX_PAGE_BYTES
+                });
+                (steps, seen)
+            };
+            let (steps, seen) = self.api.engine().read(look).await?;
+            for (place, step) in steps {
                 self.offer(&mut filling, place, step)?;
             }
-            after = found.next;
-            left_out += found.left_out;
+            after = seen.next;
+            left_out += seen.left_out;
         }
         Ok(Page {
             left_out: self.matcher.has_since().then_some(left_out),
@@ -139,7 +149,16 @@ impl StepList {
         while let Some(from) = after {
             let (matcher, who) = (self.matcher.clone(), self.caller.clone());
             let look = move |core: &Core| {
-                let seen = scan_sorted(core, &matcher, &who, (from, descending), &mut first);
+                let seen = scan(
+                    core,
+                    &matcher,
+                    &who,
+                    (from, descending),
+                    |candidate, pool| {
+                        first.offer(candidate, pool);
+                        false
+                    },
+                );
                 (first, seen)
             };
             let seen;
@@ -200,96 +219,33 @@ struct ScanCount {
     next: Option<u64>,
 }
 
-impl ScanCount {
-    /// Counts a step with what it cost; whether the scan should end there.
-    fn is_enough(&mut self, row: &StepRow, effort: usize) -> bool {
-        self.effort += effort;
-        self.next = (self.effort >= SCAN_EFFORT).then_some(row.order);
-        self.next.is_some()
-    }
-}
-
-/// Result of one scan.
-struct FoundSteps {
-    /// Steps with their positions.
-    steps: Vec<(u64, StepView)>,
-    /// Position of the next scan; `None` at the end.
-    next: Option<u64>,
-    /// Steps that only `since` leaves out.
-    left_out: u64,
-}
-
-/// Returns at most `want` of the next steps from a place on, and at most a page's bytes. A list with few matches takes
-/// several scans.
+/// Offers the steps that a list has to `accept`, from a place on, until it says that it has enough or the effort of one scan
+/// is spent. A list with few matches takes several scans.
 fn scan<'a>(
     core: &'a Core,
     matcher: &'a StepSelector,
     who: &'a Caller,
-    (after, descending): (u64, bool),
-    want: usize,
-) -> FoundSteps {
+    from: (u64, bool),
+    mut accept: impl FnMut(&Candidate<'a>, Option<&PoolName>) -> bool,
+) -> ScanCount {
     let mut count = ScanCount::default();
-    let mut steps = Vec::new();
-    let mut bytes = 0;
     let mut step_scan = StepScan::new(core, matcher, who);
-    let visit = |candidate: &Candidate<'a>| {
-        let row = candidate.row();
-        if step_scan.take(candidate).is_some() {
-            let step = candidate.step();
-            if matcher.is_recent(row) {
-                bytes += text_bytes(step);
-                steps.push((row.order, view::step(core, step)));
-            } else {
-                count.left_out += 1;
+    matcher.visit(core, from, |candidate| {
+        let mut has_enough = false;
+        if let Some(answer) = step_scan.take(candidate) {
+            match matcher.is_recent(candidate.row()) {
+                true => has_enough = accept(candidate, answer.pool),
+                false => count.left_out += 1,
             }
         }
-        if count.is_enough(row, matcher.effort(candidate))
-            || steps.len() == want
-            || bytes > MAX_PAGE_BYTES
-        {
-            count.next = Some(row.order);
+        count.effort += matcher.effort(candidate);
+        if has_enough || count.effort >= SCAN_EFFORT {
+            count.next = Some(candidate.row().order);
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
-    };
-    match descending {
-        true => matcher.visit_before(core, after, visit),
-        false => matcher.visit_after(core, after, visit),
-    }
-    FoundSteps {
-        steps,
-        next: count.next,
-        left_out: count.left_out,
-    }
-}
-
-/// Offers the next steps from a place on to a page.
-fn scan_sorted<'a>(
-    core: &'a Core,
-    matcher: &'a StepSelector,
-    who: &'a Caller,
-    (after, descending): (u64, bool),
-    first: &mut PageSteps,
-) -> ScanCount {
-    let mut seen = ScanCount::default();
-    let mut step_scan = StepScan::new(core, matcher, who);
-    let visit = |candidate: &Candidate<'a>| {
-        if let Some(answer) = step_scan.take(candidate) {
-            match matcher.is_recent(candidate.row()) {
-                true => first.offer(candidate, answer.pool),
-                false => seen.left_out += 1,
-            }
-        }
-        match seen.is_enough(candidate.row(), matcher.effort(candidate)) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        }
-    };
-    match descending {
-        true => matcher.visit_before(core, after, visit),
-        false => matcher.visit_after(core, after, visit),
-    }
-    seen
+    });
+    count
 }
 
 /// Estimates the size of a step's JSON from below, by its own texts, because only those can be long.

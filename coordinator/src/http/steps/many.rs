@@ -255,12 +255,14 @@ fn scan(
         if row.order > range.last {
             return ControlFlow::Break(());
         }
-        let mut may_change = || {
-            let pool = step_scan.pool_of(candidate).map(PoolName::as_str);
+        let may_change = |pool: Option<&PoolName>| {
+            let pool = pool.map(PoolName::as_str);
             let subject = step.spec.subject.as_str();
             caller.may_step(action.verb(), Resource::Steps, subject, pool)
         };
-        if action.changes(step) && may_change() && step_scan.takes(candidate) {
+        let may_be_taken = action.changes(step) && matcher.is_recent(row);
+        let taken = may_be_taken.then(|| step_scan.take(candidate)).flatten();
+        if taken.is_some_and(|answer| may_change(answer.pool)) {
             found.push(FoundStep::of(step));
         }
         seen += 1;

@@ -64,16 +64,6 @@ impl<'a> StepScan<'a> {
         (answer.taken && self.selector.takes_itself(self.core, candidate)).then_some(answer)
     }
 
-    /// Whether the list has a candidate.
-    pub(super) fn takes(&mut self, candidate: &Candidate<'a>) -> bool {
-        self.selector.is_recent(candidate.row()) && self.take(candidate).is_some()
-    }
-
-    /// The pool of a candidate.
-    pub(super) fn pool_of<'b>(&mut self, candidate: &'b Candidate<'a>) -> Option<&'b PoolName> {
-        self.answer(candidate).pool
-    }
-
     fn answer<'b>(&mut self, candidate: &'b Candidate<'a>) -> KindAnswer<'b> {
         let listed = match candidate {
             Candidate::Listed(listed) => listed,
