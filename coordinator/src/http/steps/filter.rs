@@ -22,7 +22,7 @@ use crate::clock::wall;
 pub(super) const READ_LIMIT: usize = 1000;
 
 /// Effort of one scan at most, in rows that it passes over: about two milliseconds.
-pub(super) const SCAN_EFFORT: usize = 20_000;
+pub(super) const SCAN_EFFORT: usize = 40_000;
 
 /// Most ids in one filter.
 const MAX_IDS: usize = 1000;
@@ -123,14 +123,20 @@ impl StepSelector {
     }
 
     /// Whether a row matches the filters on its state and its time of submission.
+    #[inline]
     pub(super) fn takes_row(&self, row: &StepRow) -> bool {
         (self.states.as_ref()).is_none_or(|states| states.contains(&row.state))
             && (self.until).is_none_or(|until| row.submitted_at <= until)
     }
 
     /// Whether a candidate matches the filters on its name, its node and its array.
+    #[inline]
     pub(super) fn takes_itself(&self, core: &Core, candidate: &Candidate<'_>) -> bool {
         let row = candidate.row();
+        let has_filters = self.names.is_some() || self.node.is_some() || self.array.is_some();
+        if !has_filters && !row.is_part {
+            return true;
+        }
         (self.names.as_ref())
             .is_none_or(|names| names.select(candidate.id().as_str(), candidate.name()))
             && (self.node.as_ref()).is_none_or(|node| {
@@ -175,6 +181,7 @@ impl StepSelector {
     }
 
     /// Effort of a scan for a candidate, in rows that it passes over.
+    #[inline]
     pub(super) fn effort(&self, candidate: &Candidate<'_>) -> usize {
         let reads_step = match candidate {
             Candidate::Listed(listed) => self.node.is_some() && listed.row.kind.granted.is_some(),
@@ -210,6 +217,7 @@ impl<'a> Candidate<'a> {
         Self::Found(Box::new((StepRow::of(&step), step)))
     }
 
+    #[inline]
     pub(super) fn row(&self) -> &StepRow {
         match self {
             Self::Listed(listed) => listed.row,

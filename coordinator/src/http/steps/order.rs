@@ -127,8 +127,14 @@ impl Ord for PositionRef<'_> {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let values = match (&self.value, &other.value) {
-            (Some(own), Some(other)) if self.descending => other.cmp(own),
-            (Some(own), Some(other)) => own.cmp(other),
+            (Some(own), Some(other)) => {
+                let order = own.cmp(other);
+                if self.descending {
+                    order.reverse()
+                } else {
+                    order
+                }
+            }
             (own, other) => other.is_some().cmp(&own.is_some()),
         };
         values.then(self.place.cmp(&other.place))
@@ -136,6 +142,7 @@ impl Ord for PositionRef<'_> {
 }
 
 impl PartialOrd for PositionRef<'_> {
+    #[inline]
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -201,8 +208,8 @@ impl PageSteps {
 
     pub(super) fn offer(&mut self, candidate: &Candidate<'_>, pool: Option<&PoolName>) {
         let position = self.order.position(candidate, pool);
-        let is_before = |bound: &StepPosition| position < bound.view();
-        let is_after = |after: &StepPosition| position > after.view();
+        let is_before = |bound: &StepPosition| position.cmp(&bound.view()).is_lt();
+        let is_after = |after: &StepPosition| position.cmp(&after.view()).is_gt();
         if !self.after.as_ref().is_none_or(is_after) || !self.bound.as_ref().is_none_or(is_before) {
             return;
         }

@@ -55,6 +55,7 @@ impl<'a> StepScan<'a> {
     }
 
     /// The kind's answer for a candidate, if the list has it, or would have it without its filter `since`.
+    #[inline]
     pub(super) fn take<'b>(&mut self, candidate: &'b Candidate<'a>) -> Option<KindAnswer<'b>> {
         // The cheapest question first.
         if !self.selector.takes_row(candidate.row()) {
@@ -64,6 +65,7 @@ impl<'a> StepScan<'a> {
         (answer.taken && self.selector.takes_itself(self.core, candidate)).then_some(answer)
     }
 
+    #[inline]
     fn answer<'b>(&mut self, candidate: &'b Candidate<'a>) -> KindAnswer<'b> {
         let listed = match candidate {
             Candidate::Listed(listed) => listed,
@@ -74,8 +76,9 @@ impl<'a> StepScan<'a> {
         };
         let row = listed.row;
         let is_queued = row.state == StepState::Queued;
-        let nominated = self.nominated.get(&row.order).filter(|_| is_queued);
-        if let Some(pool) = nominated {
+        let may_be_nominated = is_queued && !self.nominated.is_empty();
+        let nominated = may_be_nominated.then(|| self.nominated.get(&row.order));
+        if let Some(pool) = nominated.flatten() {
             return self.judge(&row.kind, Some(pool));
         }
         if is_queued && row.place() < self.newest_pool {
