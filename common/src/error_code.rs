@@ -189,6 +189,10 @@ codes! {
     StepOver = "step_over", 409;
     /// The step runs on several hosts and cannot be suspended.
     CannotSuspend = "cannot_suspend", 409;
+    /// The step is no allocation, so it is neither renewed nor released.
+    NotAnAllocation = "not_an_allocation", 409;
+    /// The step is an allocation, so it is neither suspended nor queued again.
+    IsAllocation = "is_allocation", 409;
     /// The step is not queued, or an earlier attempt of it still holds resources, so it cannot be moved to another pool.
     CannotMove = "cannot_move", 409;
     /// The step has not ended, still holds resources, or is a part of an array, so it cannot be deleted.

@@ -61,6 +61,8 @@ pub const START_FAILED: u8 = b's';
 pub const READ_CONFIG: &str = "read-config";
 /// Mode that resolves the users that steps run as.
 pub const FIND_USERS: &str = "find-users";
+/// Mode that holds the place of an allocation until it is killed.
+pub const HOLD_ALLOCATION: &str = "hold-allocation";
 /// Mode that prints the config.
 pub const SHOW_CONFIG: &str = "show-config";
 

@@ -11,6 +11,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod access;
+pub mod allocation;
 pub mod amount;
 pub mod api;
 pub mod array;

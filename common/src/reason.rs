@@ -140,6 +140,8 @@ codes! {
     NotSuspended = "not_suspended",
     /// Stopping or queued again: the step was suspended for longer than its `suspend_timeout`.
     SuspendTimeout = "suspend_timeout",
+    /// Stopping or ended: the holder of the allocation did not renew it in time.
+    NotRenewed = "not_renewed",
     /// Queued again: the host's prolog failed, so the program was not started there.
     PrologFailed = "prolog_failed",
     /// Ended: the step was queued for longer than its `queue_timeout`.

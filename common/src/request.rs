@@ -3,10 +3,12 @@
 //! Errors come from two layers: serde rejects unknown fields and wrong types, and [`StepRequest::check`] rejects
 //! invalid values with the field, the value and what to write instead.
 
+mod allocation;
 mod command;
 mod cpu_mode;
 mod labels;
 mod layers;
+mod placement;
 mod resources;
 mod streams;
 mod times;
@@ -22,10 +24,12 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::field_error::FieldError;
 pub(crate) use command::check_command;
-use command::check_directory;
+use command::{check_directory, check_surroundings};
+use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
+use crate::allocation::ReclaimTolerance;
 use crate::amount::{
     Amounts, MCPU, MEMORY_MB, MGPU, MGPU_A_GPU, ResourceKey, STEP_RUN, STORAGE_MB,
     ceil_thousandths, megabytes_up, parse_memory,
@@ -34,17 +38,14 @@ use crate::array::{ArraySpec, MAX_ARRAY_ID_BYTES};
 use crate::dependency::check_dependencies;
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
-use crate::id::{LevelName, PoolName, StepId, Subject};
-use crate::image::Image;
+use crate::id::{PoolName, StepId, Subject};
 use crate::inputs::{InputFile, check_inputs};
 use crate::keep::check_keep;
-use crate::limit::{MAX_AMOUNT, MAX_GANG_NODES};
-use crate::platform;
+use crate::limit::MAX_AMOUNT;
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
-use crate::topology::DomainRequest;
 
 /// Request body of a submit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -195,6 +196,13 @@ pub struct StepRequest {
     /// Files in the step's own directory that its host keeps after the end, such as `out/*.pt`; not together with `workdir`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+    /// Time until its holder must renew it, such as `2m`. With it, this is an allocation: it has no command, and holds its
+    /// resources until it is released or no longer renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// Terms on which an allocation may be taken back from its holder; a short form of `resources.preemptible` and `grace_period`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim_tolerance: Option<ReclaimTolerance>,
 }
 
 impl StepRequest {
@@ -226,6 +234,7 @@ impl StepRequest {
     }
 
     fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
+        let lease = self.take_lease()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
@@ -240,20 +249,10 @@ impl StepRequest {
             .transpose()
             .map_err(|e| FieldError::new(ErrorCode::InvalidPool, "pool", e))?;
         check_platform(self.platform.as_deref())?;
-        check_directory("prefer_workdir", self.prefer_workdir.as_deref())?;
-        let workdir = self.workdir.as_ref().or(self.prefer_workdir.as_ref());
-        check_command(&self.command, &self.env, workdir.map(String::as_str))?;
+        self.check_program(lease.is_some())?;
         let request = self.resources.demand()?;
         let cpu_mode = self.checked_cpu_mode(&request)?;
-        let name = self.name.clone();
-        let name = name.unwrap_or_else(|| default_name(&self.command[0]));
-        if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
-            return Err(FieldError::new(
-                ErrorCode::InvalidName,
-                "name",
-                format!("write 1 to {MAX_TITLE_CHARS} characters"),
-            ));
-        }
+        let name = self.title()?;
         let preemptible = self.is_preemptible()?;
         let (priority, retries) = (self.own_priority(), self.own_retries());
         let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
@@ -301,8 +300,36 @@ impl StepRequest {
             streams,
             inputs,
             inputs_by: None,
+            lease,
             inherited: BTreeSet::new(),
         })
+    }
+
+    /// Checks the command, with the environment and the directory in which it runs.
+    fn check_program(&self, is_allocation: bool) -> Result<(), FieldError> {
+        check_directory("prefer_workdir", self.prefer_workdir.as_deref())?;
+        let workdir = self.workdir.as_deref().or(self.prefer_workdir.as_deref());
+        match is_allocation {
+            true => check_surroundings(&[], &self.env, workdir),
+            false => check_command(&self.command, &self.env, workdir),
+        }
+    }
+
+    /// The display name: the own one, or else that of the program.
+    fn title(&self) -> Result<String, FieldError> {
+        let name = match (&self.name, self.command.first()) {
+            (Some(name), _) => name.clone(),
+            (None, Some(program)) => default_name(program),
+            (None, None) => "allocation".to_owned(),
+        };
+        if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
+            return Err(FieldError::new(
+                ErrorCode::InvalidName,
+                "name",
+                format!("write 1 to {MAX_TITLE_CHARS} characters"),
+            ));
+        }
+        Ok(name)
     }
 }
 
@@ -315,63 +342,6 @@ fn default_name(program: &str) -> String {
         .find(|part| !part.is_empty())
         .unwrap_or("step");
     file.chars().take(MAX_TITLE_CHARS).collect()
-}
-
-fn check_platform(text: Option<&str>) -> Result<(), FieldError> {
-    let asked = text.map(platform::parse_platforms).transpose();
-    asked.map(drop).map_err(|e| {
-        let message = format!("{e}; with several, write `,` between them");
-        FieldError::new(ErrorCode::InvalidPlatform, "platform", message)
-    })
-}
-
-fn check_image(text: Option<&str>) -> Result<Option<Image>, FieldError> {
-    let image = text.map(Image::new).transpose();
-    image.map_err(|e| FieldError::new(ErrorCode::InvalidImage, "image", e))
-}
-
-fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
-    let nodes = nodes.unwrap_or(1);
-    if nodes == 0 || nodes > MAX_GANG_NODES {
-        return Err(FieldError::new(
-            ErrorCode::InvalidNodes,
-            "nodes",
-            format!("{nodes} hosts: write 1 to {MAX_GANG_NODES}"),
-        ));
-    }
-    Ok(nodes)
-}
-
-fn check_within(
-    required: Option<String>,
-    preferred: Option<String>,
-) -> Result<Option<DomainRequest>, FieldError> {
-    let level = |field: &str, name| {
-        let level = LevelName::new(name);
-        level.map_err(|e| FieldError::new(ErrorCode::InvalidName, field, e))
-    };
-    Ok(match (required, preferred) {
-        (Some(_), Some(preferred)) => {
-            let message = format!(
-                "`{}`: the step must run within a level already: leave out `within` or `prefer_within`",
-                preferred.escape_default()
-            );
-            return Err(FieldError::new(
-                ErrorCode::Contradiction,
-                "prefer_within",
-                message,
-            ));
-        }
-        (Some(name), None) => Some(DomainRequest {
-            level: level("within", name)?,
-            required: true,
-        }),
-        (None, Some(name)) => Some(DomainRequest {
-            level: level("prefer_within", name)?,
-            required: false,
-        }),
-        (None, None) => None,
-    })
 }
 
 impl ResourceSettings {

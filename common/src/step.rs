@@ -139,7 +139,7 @@ pub struct StepSpec {
     pub pool: Option<PoolName>,
     /// Requested platforms as written: names separated by `,`, or `any`.
     pub platform: Option<String>,
-    /// Program and arguments; never empty. The program is searched in the `PATH` of the step's own environment.
+    /// Program and arguments; empty only for an allocation. The program is searched in the `PATH` of the step's own environment.
     pub command: Vec<String>,
     /// Environment variables, added to those that every step gets.
     pub env: Environment,
@@ -232,6 +232,10 @@ pub struct StepSpec {
     /// Patterns of the files in the step's own directory that hosts keep after the end of an attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepPattern>,
+    /// Time until its holder must renew it, if it is an allocation: it has no command, and holds its resources until it is
+    /// released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Span>,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,

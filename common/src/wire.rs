@@ -331,6 +331,8 @@ pub enum StopReason {
     NotSuspended,
     /// The attempt was suspended for longer than its `suspend_timeout`.
     SuspendedTooLong,
+    /// The holder of an allocation did not renew it in time.
+    NotRenewed,
 }
 
 /// Current status of an attempt, as seen by its host.

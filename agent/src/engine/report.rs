@@ -195,6 +195,7 @@ fn words(why: StopReason) -> &'static str {
         StopReason::Requeued => "it is requeued",
         StopReason::NotSuspended => "it could not be suspended",
         StopReason::SuspendedTooLong => "it was suspended for too long",
+        StopReason::NotRenewed => "its holder did not renew it",
         StopReason::PeerEnded => "a part of it on another host has ended",
     }
 }

@@ -33,6 +33,7 @@ impl StopNotice {
             StopReason::Requeued => "requeued",
             StopReason::NotSuspended => "not_suspended",
             StopReason::SuspendedTooLong => "suspend_timeout",
+            StopReason::NotRenewed => "not_renewed",
         };
         Self::new(reason, deadline)
     }

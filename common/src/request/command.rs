@@ -45,6 +45,15 @@ pub(crate) fn check_command(
             message,
         ));
     }
+    check_surroundings(command, env, workdir)
+}
+
+/// Checks the same of a command that may be empty.
+pub(super) fn check_surroundings(
+    command: &[String],
+    env: &Environment,
+    workdir: Option<&str>,
+) -> Result<(), FieldError> {
     if command.iter().any(|arg| arg.contains('\0')) {
         return Err(FieldError::new(
             ErrorCode::InvalidCommand,

@@ -87,6 +87,8 @@ impl StepRequest {
                 true => below.keep,
                 false => self.keep,
             },
+            lease: self.lease.or(below.lease),
+            reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
         }
     }
 
@@ -143,6 +145,8 @@ impl StepRequest {
             ("host_network", self.host_network.is_some()),
             ("inputs", !self.inputs.is_empty()),
             ("keep", !self.keep.is_empty()),
+            ("lease", self.lease.is_some()),
+            ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod gpu_assignment;
 mod gpu_locality;
 pub(crate) mod launch;
+pub(crate) mod leases;
 pub(crate) mod live;
 pub(crate) mod orders;
 pub(crate) mod progress;

@@ -11,6 +11,7 @@ use sluice_scheduler::Request;
 use crate::arrays::advance::settle_steps;
 use crate::arrays::unknown_step;
 use crate::attempts::launch::workdir_refused;
+use crate::attempts::leases::on_lease_timer;
 use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
@@ -27,6 +28,7 @@ use crate::handlers::node_change::on_change_node;
 use crate::handlers::preview::on_preview;
 use crate::handlers::queue_timeout::on_queue_timer;
 use crate::handlers::recovery_end::on_end_recovery;
+use crate::handlers::renew::on_renew;
 use crate::handlers::silence::on_silence;
 use crate::handlers::start::on_start;
 use crate::handlers::step_action::on_step_action;
@@ -100,6 +102,12 @@ impl Core {
                 step,
                 action,
             } => on_step_action(ctx, reply, step, action),
+            Input::Renew {
+                reply,
+                step,
+                lease,
+                holder,
+            } => on_renew(ctx, reply, step, lease, holder),
             Input::MoveStep {
                 reply,
                 step,
@@ -134,21 +142,12 @@ impl Core {
             Input::MakeJoinToken { reply, token } => on_make_join_token(ctx, reply, token),
             Input::RevokeJoinToken { reply, token } => on_revoke_join_token(ctx, reply, token),
             Input::Join { reply, application } => on_join(ctx, reply, application),
-            Input::Timer(TimerKey::NodeSilence(node)) => on_silence(ctx, &node),
+            Input::Timer(key) => on_timer(ctx, key),
             Input::ChangeNode {
                 reply,
                 node,
                 change,
             } => on_change_node(ctx, reply, &node, change),
-            Input::Timer(TimerKey::DrainDeadline(node)) => on_drain_deadline(ctx, &node),
-            Input::Timer(TimerKey::Suspension(id)) => on_suspension_timer(ctx, &id),
-            Input::Timer(TimerKey::Changes(node)) => on_changes_timer(ctx, &node),
-            Input::Timer(TimerKey::Queue(id)) => on_queue_timer(ctx, &id),
-            Input::Timer(TimerKey::Pool(pool) | TimerKey::Carving(pool)) => {
-                ctx.set_affected(pool);
-            }
-            // The end of a recovery is checked after every input.
-            Input::Timer(TimerKey::Recovery) => {}
             Input::Warrant {
                 session,
                 node,
@@ -258,5 +257,20 @@ impl Core {
     #[cfg(test)]
     pub(crate) fn context_mut(&mut self) -> &mut Context {
         &mut self.ctx
+    }
+}
+
+/// Handles a timer, which may have fired late.
+fn on_timer(ctx: &mut Context, key: TimerKey) {
+    match key {
+        TimerKey::NodeSilence(node) => on_silence(ctx, &node),
+        TimerKey::DrainDeadline(node) => on_drain_deadline(ctx, &node),
+        TimerKey::Suspension(id) => on_suspension_timer(ctx, &id),
+        TimerKey::Changes(node) => on_changes_timer(ctx, &node),
+        TimerKey::Queue(id) => on_queue_timer(ctx, &id),
+        TimerKey::Lease(id) => on_lease_timer(ctx, &id),
+        TimerKey::Pool(pool) | TimerKey::Carving(pool) => ctx.set_affected(pool),
+        // The end of a recovery is checked after every input.
+        TimerKey::Recovery => {}
     }
 }

@@ -8,6 +8,7 @@ use sluice_common::platform::spec::PlatformSpecs;
 use sluice_common::pool::PoolSpec;
 
 use sluice_common::access::AuditEntry;
+use sluice_common::allocation::HolderState;
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::credential::{NodeClaim, SecretHash};
 use sluice_common::id::{
@@ -67,6 +68,15 @@ pub enum Input {
         reply: ReplyId,
         step: StepId,
         action: StepAction,
+    },
+    /// The holder of an allocation renews it.
+    Renew {
+        /// Caller that waits for [`crate::Answer::Steered`].
+        reply: ReplyId,
+        step: StepId,
+        /// Time until the next renewal; that of the allocation if `None`.
+        lease: Option<Span>,
+        holder: Option<HolderState>,
     },
     /// A caller moves a queued step to another pool.
     MoveStep {
@@ -365,6 +375,8 @@ pub enum TimerKey {
     Suspension(AttemptId),
     /// The step has been queued for longer than allowed.
     Queue(StepId),
+    /// The lease of the allocation is over.
+    Lease(StepId),
     /// A rate-limited node may change once more.
     Changes(NodeName),
     /// The recovery may end.

@@ -54,6 +54,7 @@ pub fn check(core: &Core) -> CheckResult {
         state_agrees_with_attempts(step)?;
         dependencies_are_awaited(state, step)?;
         parts_agree_with_array(state, step)?;
+        allocations_are_had_once(step)?;
     }
     arrays_are_advanced(state)?;
     ready_nodes_are_linked(core)?;
@@ -203,6 +204,20 @@ fn at_most_one_attempt_lives(step: &Step) -> CheckResult {
         earlier.iter().all(Attempt::has_ended),
         || format!("step `{}`: {:?}", step.id, step.attempts),
     )
+}
+
+/// An allocation has a lease, and is not queued again once its holder has had it.
+fn allocations_are_had_once(step: &Step) -> CheckResult {
+    let name = "allocations_are_had_once";
+    let is_one = step.spec.lease.is_some();
+    need(name, is_one == step.lease.is_some(), || {
+        format!("step `{}` has the lease {:?}", step.id, step.lease)
+    })?;
+    let was_had = step.attempts.iter().any(|it| it.began_at.is_some());
+    let is_again = is_one && was_had && step.state == StepState::Queued;
+    need(name, !is_again, || {
+        format!("`{}` is queued again: {:?}", step.id, step.reason)
+    })
 }
 
 fn state_agrees_with_attempts(step: &Step) -> CheckResult {

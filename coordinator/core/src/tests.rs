@@ -4,6 +4,7 @@
 mod access;
 mod admin;
 mod admission;
+mod allocations;
 mod arrays;
 mod begin;
 mod bounds;

@@ -87,6 +87,8 @@ pub enum Cause {
     Requeued,
     /// The step was frozen for longer than its `suspend_timeout`.
     SuspendedTooLong,
+    /// The holder of the allocation did not renew it in time.
+    NotRenewed,
     /// The step was stopped on a host that had been declared lost.
     Superseded { node: NodeName },
     /// The host was declared lost.
@@ -156,6 +158,7 @@ impl Cause {
             Cause::GpuLost { .. } => ReasonCode::GpuLost,
             Cause::Requeued => ReasonCode::Requeued,
             Cause::SuspendedTooLong => ReasonCode::SuspendTimeout,
+            Cause::NotRenewed => ReasonCode::NotRenewed,
             Cause::Superseded { .. } | Cause::HostLost { .. } | Cause::LostTrack { .. } => {
                 ReasonCode::HostLost
             }
@@ -190,6 +193,7 @@ fn of_stop(cause: StopReason) -> ReasonCode {
         StopReason::Requeued => ReasonCode::Requeued,
         StopReason::NotSuspended => ReasonCode::NotSuspended,
         StopReason::SuspendedTooLong => ReasonCode::SuspendTimeout,
+        StopReason::NotRenewed => ReasonCode::NotRenewed,
         StopReason::Superseded => ReasonCode::HostLost,
     }
 }

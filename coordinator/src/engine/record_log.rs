@@ -5,7 +5,7 @@
 
 use coordinator_core::record::{
     Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
-    NodeDraining, NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
+    NodeDraining, NotSuspended, PoolPut, Renewed, Started, StepQueued, Suspended, Suspending,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -219,6 +219,10 @@ impl RecordLogger {
             Record::NodeRefused { .. } => {}
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
+            // Holders renew every few seconds.
+            Record::Renewed(Renewed { step, until, .. }) => {
+                debug!(%step, until = until.unix_millis(), "allocation renewed")
+            }
             Record::Unheld { step } => info!(%step, "step released"),
             Record::GpusReported { .. }
             | Record::GpusCordoned(_)
@@ -356,6 +360,9 @@ fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
         }
         StopReason::SuspendedTooLong => {
             info!(%step, attempt = number, "step stopping: it was suspended for too long");
+        }
+        StopReason::NotRenewed => {
+            info!(%step, attempt = number, "step stopping: its holder did not renew it");
         }
         StopReason::Superseded => {
             info!(%step, attempt = number, "step stopping: its attempt was given up");

@@ -759,6 +759,7 @@ fn reasons_to_stop() {
     check(&StopReason::Requeued, "07000000");
     check(&StopReason::NotSuspended, "08000000");
     check(&StopReason::SuspendedTooLong, "09000000");
+    check(&StopReason::NotRenewed, "0a000000");
 }
 
 #[test]

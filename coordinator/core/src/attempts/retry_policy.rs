@@ -4,6 +4,8 @@
 //! |---|---|
 //! | it was cancelled, however it ended | `cancelled` |
 //! | it ran over its `timeout`, however it ended | `failed`; never retried, for it would run over again |
+//! | it is an allocation that was not renewed, however it ended | `cancelled` |
+//! | it is an allocation that its holder had, and would wait again below | `failed`: its holder has lost it |
 //! | code 0 | `succeeded`, also for one that was to give way and finished within its grace |
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
 //! | it was requeued by request | waits again, for free |
@@ -68,6 +70,7 @@ pub(crate) fn retry_decision(
         Some(StopReason::SuspendedTooLong) => {
             by_choice(step, gave_way(part, end, Cause::SuspendedTooLong))
         }
+        Some(StopReason::NotRenewed) => RetryDecision::End(StepState::Cancelled, Cause::NotRenewed),
         Some(StopReason::Superseded) => gave_way(part, end, Cause::Superseded { node }),
         Some(StopReason::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
@@ -89,7 +92,7 @@ pub(crate) fn retry_decision(
             }
         }
     };
-    bounded(attempt, verdict)
+    bounded(step, attempt, verdict)
 }
 
 /// The reason for which an attempt ended, whatever was decided about the step; `None` while it has not ended.
@@ -210,10 +213,11 @@ fn failed_or_again(step: &Step, failure: Cause) -> RetryDecision {
     again_or(step, failure, StepState::Failed)
 }
 
-/// Ends a step whose attempt numbers are exhausted.
-fn bounded(attempt: &Attempt, verdict: RetryDecision) -> RetryDecision {
+/// Ends a step whose attempt numbers are exhausted, and an allocation that its holder has had.
+fn bounded(step: &Step, attempt: &Attempt, verdict: RetryDecision) -> RetryDecision {
+    let was_held = step.lease.is_some() && attempt.began_at.is_some();
     match verdict {
-        RetryDecision::Retry(reason) if attempt.number == u32::MAX => failed(reason),
+        RetryDecision::Retry(reason) if attempt.number == u32::MAX || was_held => failed(reason),
         RetryDecision::Retry(_) | RetryDecision::End(..) => verdict,
     }
 }

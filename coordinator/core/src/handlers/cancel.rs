@@ -71,9 +71,13 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
     let Some(attempt) = step.live() else {
         return;
     };
-    let why = match attempt.stopping {
-        // The attempt is being stopped, and the reason is settled.
-        Some(why @ (StopReason::Cancelled | StopReason::TimedOut)) => {
+    // The attempt is being stopped, and the reason is settled: an allocation is over in any case.
+    let is_settled = |why: &StopReason| {
+        let is_last = matches!(why, StopReason::Cancelled | StopReason::TimedOut);
+        is_last || step.lease.is_some()
+    };
+    let why = match attempt.stopping.filter(is_settled) {
+        Some(why) => {
             let ends = attempt.grace_ends(step);
             let sooner = |grace| ends.is_none_or(|ends| ctx.now() + grace < ends);
             if !grace.is_some_and(sooner) {
@@ -81,22 +85,18 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
             }
             why
         }
-        Some(
-            StopReason::Drained
-            | StopReason::Preempted
-            | StopReason::Superseded
-            | StopReason::PeerEnded
-            | StopReason::GpuLost
-            | StopReason::Requeued
-            | StopReason::NotSuspended
-            | StopReason::SuspendedTooLong,
-        )
-        | None => StopReason::Cancelled,
+        None => StopReason::Cancelled,
     };
+    // An allocation that was being taken back is, only sooner.
+    let by = attempt
+        .preempted_by
+        .clone()
+        .filter(|_| why == StopReason::Preempted);
     let attempt = step.attempt_id(attempt.number);
     stop_as(
         ctx,
         record::Stopping {
+            by,
             grace,
             ..record::Stopping::because(attempt, why)
         },

@@ -45,6 +45,13 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
         let state = known.state;
         return Err(Refusal::StepOver { step, state });
     }
+    let takes_up = match action {
+        StepAction::Suspend | StepAction::Requeue => true,
+        StepAction::Resume | StepAction::Delete => false,
+    };
+    if takes_up && known.spec.lease.is_some() {
+        return Err(Refusal::IsAllocation { step });
+    }
     let hosts = known.spec.nodes;
     let runs = known.live().is_some() || known.array.is_some();
     if action == StepAction::Suspend && hosts > 1 && runs {

@@ -12,6 +12,7 @@ use sluice_reasons::Cause;
 use sluice_scheduler::Request;
 
 use crate::arrays::end_waiting;
+use crate::attempts::leases::await_renewal;
 use crate::attempts::queue_timeout::await_units;
 use crate::context::Context;
 use crate::dependencies::{check_pairs, dependencies_first, unmet_at_submit};
@@ -99,6 +100,7 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
         }
     });
     await_units(ctx, &id);
+    await_renewal(ctx, &id);
     Ok(Submitted {
         step: id,
         created: true,

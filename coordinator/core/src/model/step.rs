@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::allocation::Lease;
 use sluice_common::array::MAX_ARRAY_INDEX;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::state::StepState;
@@ -57,6 +58,9 @@ pub struct Step {
     /// Time before which it does not start, until that has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// The lease, if it is an allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Lease>,
     /// Whether a caller suspended it: it is not considered until a caller resumes it.
     #[serde(default)]
     pub held: bool,
@@ -252,6 +256,7 @@ impl Step {
             finished: None,
             unmet: BTreeSet::new(),
             not_before: None,
+            lease: spec.lease.map(|lease| Lease::new(submitted_at, lease)),
             held: false,
             queued_again_at: None,
             not_waited: Span::ZERO,

@@ -4,6 +4,7 @@ use alloc::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use sluice_common::allocation::HolderState;
 use sluice_common::array::IndexSet;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
@@ -91,6 +92,18 @@ pub struct StepEnded {
     pub state: StepState,
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
     pub reason: Cause,
+}
+
+/// The holder of an allocation renewed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct Renewed {
+    pub step: StepId,
+    /// Time at which it ends unless it is renewed again.
+    pub until: Time,
+    /// State of its holder's work, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<HolderState>,
 }
 
 /// A part of an array entered the queue, at the place of its array. From now on it is a step of its own.

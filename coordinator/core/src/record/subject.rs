@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Started, StepEnded, StepMoved, Stopping, Suspending,
+    PoolPut, Record, Renewed, Started, StepEnded, StepMoved, Stopping, Suspending,
 };
 
 /// The subject of a record.
@@ -77,16 +77,16 @@ impl Record {
             | R::StepEnded(StepEnded { step, .. })
             | R::Held { step }
             | R::Unheld { step } => (A::Step(step), E::Waiting(step)),
-            R::Nominated { step, .. }
+            R::Renewed(Renewed { step, .. })
+            | R::Nominated { step, .. }
             | R::Withdrawn { step }
             | R::PartsEnded(PartsEnded { step, .. })
             | R::StepForgotten { step, .. } => (A::Step(step), E::Nothing),
             R::Allocated(Allocated { attempt, .. }) | R::Resuming { attempt, .. } => {
                 (A::Attempt(attempt, None), E::Waiting(&attempt.step))
             }
-            R::Stopping(Stopping { attempt, .. }) | R::Suspending(Suspending { attempt, .. }) => {
-                (A::Attempt(attempt, None), E::Run(attempt))
-            }
+            R::Stopping(it) => (A::Attempt(&it.attempt, None), E::Run(&it.attempt)),
+            R::Suspending(it) => (A::Attempt(&it.attempt, None), E::Run(&it.attempt)),
             R::Ended(it) => (A::Attempt(&it.attempt, Some(&it.node)), E::Run(&it.attempt)),
             R::Released(it) => freed(&it.attempt, &it.node),
             R::Suspended(it) => freed(&it.attempt, &it.node),

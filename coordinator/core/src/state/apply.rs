@@ -6,6 +6,7 @@ mod admission;
 mod array;
 mod attempt;
 mod dependency;
+mod lease;
 mod mismatch;
 mod node;
 mod nominate;
@@ -146,6 +147,7 @@ impl State {
             Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
             Record::NotSuspended(it) => self.on_not_suspended(&it.attempt, &it.why),
             Record::Held { step } => self.on_held(step),
+            Record::Renewed(it) => self.on_renewed(it),
             Record::Unheld { step } => self.on_unheld(at, step),
             Record::AccessChanged { change } => self.on_access_changed(at, change),
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),

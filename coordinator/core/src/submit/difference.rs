@@ -35,8 +35,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         suspend_timeout,
         work,
         queue_timeout: _,
-        begin,
-        deadline,
+        begin: _,
+        deadline: _,
         after,
         array,
         unset: _,
@@ -50,6 +50,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         // Another caller of the same user has uploads of his own.
         inputs_by: _,
         keep: _,
+        lease: _,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
@@ -72,8 +73,6 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
-        ("begin", *begin == new.begin),
-        ("deadline", *deadline == new.deadline),
         ("after", *after == new.after),
         ("array", *array == new.array),
     ];
@@ -89,7 +88,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
 }
 
 /// The labels and the fields of the surroundings in which the program runs, and whether they are the same.
-fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 9] {
+fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 12] {
     [
         ("labels", old.labels == new.labels),
         ("mounts", old.mounts == new.mounts),
@@ -97,6 +96,9 @@ fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 9] {
         ("host_network", old.host_network == new.host_network),
         ("inputs", old.inputs == new.inputs),
         ("keep", old.keep == new.keep),
+        ("lease", old.lease == new.lease),
+        ("begin", old.begin == new.begin),
+        ("deadline", old.deadline == new.deadline),
         ("image", old.image == new.image),
         ("workdir", old.workdir == new.workdir),
         ("prefer_workdir", old.prefer_workdir == new.prefer_workdir),

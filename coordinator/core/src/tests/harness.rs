@@ -9,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string};
+use sluice_common::allocation::HolderState;
 use sluice_common::pool::PoolSpec;
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN, cores_of};
@@ -389,6 +390,25 @@ impl Harness {
         })
     }
 
+    /// Renews an allocation for some seconds, or for its own lease.
+    pub(super) fn renew(
+        &mut self,
+        id: &str,
+        secs: Option<u64>,
+        holder: Option<HolderState>,
+    ) -> Result<(), Refusal> {
+        let effects = self.feed(Input::Renew {
+            reply: ReplyId(5),
+            step: step(id),
+            lease: secs.map(Span::from_secs),
+            holder,
+        });
+        match &effects.answers[..] {
+            [Answer::Steered(answer)] => answer.clone().map(drop),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Moves a queued step to another pool; returns whether it waited in another, or the refusal.
     pub(super) fn move_step(&mut self, id: &str, pool: &str) -> Result<bool, Refusal> {
         let effects = self.feed(Input::MoveStep {
@@ -748,6 +768,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         inputs: Vec::new(),
         inputs_by: None,
         keep: Vec::new(),
+        lease: None,
         streams: Default::default(),
         inherited: Default::default(),
     }

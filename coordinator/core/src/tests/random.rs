@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
+use sluice_common::allocation::HolderState;
 use sluice_common::pool::PoolSpec;
 
 use proptest::prelude::*;
@@ -61,6 +62,10 @@ enum Event {
     StepAction {
         id: u8,
         action: StepAction,
+    },
+    /// Renews an allocation.
+    Renew {
+        id: u8,
     },
     /// Moves a step to one of the pools.
     MoveStep {
@@ -159,6 +164,7 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         2 => (0u8..32).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..32, action).prop_map(|(id, action)| Event::StepAction { id, action }),
+        1 => (0u8..32).prop_map(|id| Event::Renew { id }),
         3 => (0u8..16, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
         2 => (0u8..15, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
@@ -488,6 +494,12 @@ fn play(harness: &mut Harness, event: Event) {
                 spec.unset = [Setting::QueueTimeout, Setting::Retries].into();
                 (spec.queue_timeout, spec.retries) = (None, 0);
             }
+            if id % 8 == 6 {
+                spec.lease = Some(Span::from_secs(90));
+                spec.on_preempt = OnPreempt::Fail;
+                spec.command = Vec::new();
+                (spec.array, spec.retries, spec.unset) = (None, 0, Default::default());
+            }
             let name = format!("s{id}");
             let foreseen = super::preview::foreseen(harness, &name, &spec);
             // An id that is in use may be refused, and a dependency on a step that is not there, such as itself.
@@ -510,6 +522,10 @@ fn play(harness: &mut Harness, event: Event) {
         } => change_terms(harness, change, gpus, force, dry_run),
         Event::Cancel { id } => {
             harness.cancel_within(&step_name(id), (id % 2 == 0).then_some(u64::from(id)));
+        }
+        Event::Renew { id } => {
+            // Most steps are no allocation, or have ended.
+            let _ = harness.renew(&step_name(id), None, Some(HolderState::Running));
         }
         Event::StepAction { id, action } => {
             harness.action(&step_name(id), action);

@@ -290,6 +290,18 @@ pub enum Refusal {
         /// Number of hosts.
         hosts: u32,
     },
+    /// The step has a program.
+    #[error(
+        "step `{step}` is no allocation: it runs a program, and is neither renewed nor released; `sluice cancel {step}` \
+         ends it"
+    )]
+    NotAnAllocation { step: StepId },
+    /// The step is an allocation, which nobody but its holder can take up again.
+    #[error(
+        "`{step}` is an allocation, and is neither suspended nor queued again: `sluice release {step}`, and ask for \
+         another"
+    )]
+    IsAllocation { step: StepId },
     /// The step does not wait.
     #[error(
         "step `{step}` is {state}, and a step is moved to another pool only while it is queued: {}",

@@ -69,6 +69,7 @@ impl Cause {
             Cause::SuspendedTooLong => {
                 of("it was suspended for longer than its `suspend_timeout` and was stopped")
             }
+            Cause::NotRenewed => of("its holder did not renew it before its lease was over"),
             Cause::Superseded { node } => on(node, superseded(node)),
             Cause::HostLost { node } => on(node, host_lost(node)),
             Cause::LostTrack { node } => on(node, lost_track(node)),
@@ -134,6 +135,9 @@ fn stopping(cause: StopReason) -> &'static str {
         StopReason::NotSuspended => "it could not be suspended or resumed, so it is stopping",
         StopReason::SuspendedTooLong => {
             "it was suspended for longer than its `suspend_timeout`, so it is stopping"
+        }
+        StopReason::NotRenewed => {
+            "its holder did not renew it before its lease was over, so it is stopping"
         }
         StopReason::Superseded => "its host was declared lost, so it is stopping",
     }

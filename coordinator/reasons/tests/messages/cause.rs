@@ -101,7 +101,8 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
         Some(Cause::Preempted) => vec![Cause::GpuLost { node: node() }],
         Some(Cause::GpuLost { .. }) => vec![Cause::Requeued],
         Some(Cause::Requeued) => vec![Cause::SuspendedTooLong],
-        Some(Cause::SuspendedTooLong) => vec![Cause::Superseded { node: node() }],
+        Some(Cause::SuspendedTooLong) => vec![Cause::NotRenewed],
+        Some(Cause::NotRenewed) => vec![Cause::Superseded { node: node() }],
         Some(Cause::Superseded { .. }) => vec![Cause::HostLost { node: node() }],
         Some(Cause::HostLost { .. }) => vec![Cause::LostTrack { node: node() }],
         Some(Cause::LostTrack { .. }) => {
@@ -167,7 +168,8 @@ fn after_stop(last: Option<&StopReason>) -> Vec<StopReason> {
         Some(StopReason::GpuLost) => StopReason::Requeued,
         Some(StopReason::Requeued) => StopReason::NotSuspended,
         Some(StopReason::NotSuspended) => StopReason::SuspendedTooLong,
-        Some(StopReason::SuspendedTooLong) => return Vec::new(),
+        Some(StopReason::SuspendedTooLong) => StopReason::NotRenewed,
+        Some(StopReason::NotRenewed) => return Vec::new(),
     };
     vec![next]
 }

@@ -293,7 +293,9 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             step: step(),
             hosts: 4,
         }],
-        Some(Refusal::CannotSuspend { .. }) => [StepState::Suspended, StepState::Stopping]
+        Some(Refusal::CannotSuspend { .. }) => vec![Refusal::NotAnAllocation { step: step() }],
+        Some(Refusal::NotAnAllocation { .. }) => vec![Refusal::IsAllocation { step: step() }],
+        Some(Refusal::IsAllocation { .. }) => [StepState::Suspended, StepState::Stopping]
             .map(|state| Refusal::CannotMove {
                 step: step(),
                 state,

@@ -43,6 +43,8 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::IdDeleted { .. } => C::IdInUse,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
+        Refusal::NotAnAllocation { .. } => C::NotAnAllocation,
+        Refusal::IsAllocation { .. } => C::IsAllocation,
         Refusal::CannotMove { .. } | Refusal::CannotMoveYet { .. } => C::CannotMove,
         Refusal::MoveRejected { .. } => C::MoveRejected,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
@@ -76,7 +78,10 @@ fn of_step(step: &StepId) -> Vec<(&'static str, Detail)> {
 /// Returns the names and numbers in a refusal's message.
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
-        Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
+        Refusal::UnknownStep { step }
+        | Refusal::IdDeleted { step }
+        | Refusal::NotAnAllocation { step }
+        | Refusal::IsAllocation { step } => of_step(step),
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }

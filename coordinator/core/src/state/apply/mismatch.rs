@@ -59,6 +59,8 @@ pub enum Mismatch {
     NotAwaited(StepId, StepId),
     #[error("`{0}` is not a waiting part of `{1}`")]
     NotAPart(StepId, StepId),
+    #[error("step `{0}` is no allocation, or has ended")]
+    NotRenewed(StepId),
     #[error("step `{0}` waits for no time")]
     NotPostponed(StepId),
     #[error("step `{0}` is not nominated")]

@@ -29,6 +29,7 @@ impl State {
         let earlier = at + self.stored.lost_after;
         self.stored.no_loss_before = self.stored.no_loss_before.max(earlier);
         self.stored.lost_after = lost_after;
+        self.renew_leases(at);
         Ok(())
     }
 
@@ -38,6 +39,10 @@ impl State {
             if matches!(step.state, StepState::Queued | StepState::Suspended) {
                 step.not_waited = step.not_waited + by;
             }
+        }
+        let leases = self.stored.steps.values_mut();
+        for lease in leases.filter_map(|step| step.lease.as_mut()) {
+            lease.until = lease.until + by;
         }
         let cordons = self
             .stored

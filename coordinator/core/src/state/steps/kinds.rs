@@ -18,6 +18,8 @@ pub struct StepKind {
     pub submitted_by: Option<UserName>,
     /// Kind of work that it does.
     pub work: Option<WorkKind>,
+    /// Whether it is an allocation.
+    pub is_allocation: bool,
     /// Labels set by the submitter.
     pub labels: BTreeMap<LabelKey, LabelValue>,
     /// Order among the steps of its subject.
@@ -39,6 +41,7 @@ impl StepKind {
             subject: spec.subject.clone(),
             submitted_by: spec.submitted_by.clone(),
             work: spec.work,
+            is_allocation: spec.lease.is_some(),
             labels: spec.labels.clone(),
             priority: spec.priority,
             granted: granted(step).cloned(),

@@ -1,0 +1,43 @@
+//! Applies records of allocations.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::StepId;
+use sluice_common::time::Time;
+
+use super::{ApplyResult, Mismatch, need, step_mut};
+use crate::record::Renewed;
+use crate::state::State;
+
+impl State {
+    pub(super) fn on_renewed(&mut self, it: &Renewed) -> ApplyResult {
+        let Renewed {
+            step: id,
+            until,
+            holder,
+        } = it;
+        let step = step_mut(&mut self.stored.steps, id)?;
+        let is_open = !step.state.is_terminal();
+        let lease = step.lease.as_mut().filter(|_| is_open);
+        need(lease.is_some(), || Mismatch::NotRenewed(id.clone()))?;
+        if let Some(lease) = lease {
+            lease.until = *until;
+            lease.holder = holder.or(lease.holder);
+        }
+        Ok(())
+    }
+
+    /// Gives all holders their whole lease again: while no coordinator ran, none of them could renew it.
+    pub(super) fn renew_leases(&mut self, now: Time) {
+        let steps = self.stored.steps.values();
+        let open = steps.filter(|step| step.lease.is_some() && !step.state.is_terminal());
+        let open: Vec<StepId> = open.map(|step| step.id.clone()).collect();
+        for id in open {
+            if let Some(step) = self.stored.steps.get_mut(&id)
+                && let Some((lease, span)) = step.lease.as_mut().zip(step.spec.lease)
+            {
+                lease.until = lease.until.max(now + span);
+            }
+        }
+    }
+}

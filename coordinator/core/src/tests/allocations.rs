@@ -1,0 +1,179 @@
+//! Tests of allocations: steps without a program, which their holders renew.
+
+use alloc::vec::Vec;
+
+use sluice_common::allocation::HolderState;
+use sluice_common::id::NodeName;
+use sluice_common::pool::PolicySpec;
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptEnd, AttemptPhase, StopReason};
+
+use super::harness::*;
+use crate::{NodeChange, Refusal, StepAction};
+
+/// An allocation of GPUs that must be renewed every 60 seconds.
+fn allocation(gpus: u64) -> StepSpec {
+    StepSpec {
+        lease: Some(Span::from_secs(60)),
+        command: Vec::new(),
+        timeout: None,
+        on_preempt: OnPreempt::Fail,
+        ..spec(gpus, 1000)
+    }
+}
+
+/// A host of one GPU, which the allocation `a` has.
+fn allocated() -> Harness {
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", allocation(1)).unwrap();
+    harness.run("a.1");
+    harness
+}
+
+#[test]
+fn it_lasts_as_long_as_it_is_renewed() {
+    let mut harness = allocated();
+    for _ in 0..5 {
+        harness.pass(50);
+        harness
+            .renew("a", None, Some(HolderState::Running))
+            .unwrap();
+    }
+    assert_eq!(harness.state("a"), StepState::Running);
+    let lease = harness.step("a").lease.unwrap();
+    assert_eq!(lease.holder, Some(HolderState::Running));
+    harness.pass(59);
+    assert_eq!(harness.state("a"), StepState::Running);
+    harness.pass(1);
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Stopping, ReasonCode::NotRenewed)
+    );
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotRenewed));
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Cancelled, ReasonCode::NotRenewed)
+    );
+}
+
+#[test]
+fn a_renewal_may_be_longer_and_keeps_what_the_holder_said() {
+    let mut harness = allocated();
+    harness
+        .renew("a", Some(3600), Some(HolderState::Submitted))
+        .unwrap();
+    harness.renew("a", Some(200), None).unwrap();
+    let lease = harness.step("a").lease.unwrap();
+    assert_eq!(lease.holder, Some(HolderState::Submitted));
+    harness.pass(199);
+    assert_eq!(harness.state("a"), StepState::Running);
+    harness.pass(1);
+    assert_eq!(harness.state("a"), StepState::Stopping);
+}
+
+#[test]
+fn one_that_waits_expires_too_and_starts_no_more() {
+    let mut harness = allocated();
+    harness.submit("b", allocation(1)).unwrap();
+    harness.pass(40);
+    harness.renew("a", Some(600), None).unwrap();
+    harness.pass(20);
+    assert_eq!(
+        (harness.state("b"), harness.code("b")),
+        (StepState::Cancelled, ReasonCode::NotRenewed)
+    );
+    assert_eq!(harness.state("a"), StepState::Running);
+}
+
+#[test]
+fn only_open_allocations_are_renewed() {
+    let mut harness = allocated();
+    harness.submit("b", spec(0, 1000)).unwrap();
+    let step = harness.step("b").id.clone();
+    assert_eq!(
+        harness.renew("b", None, None),
+        Err(Refusal::NotAnAllocation { step })
+    );
+    harness.pass(60);
+    harness.renew("a", None, None).unwrap();
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotRenewed));
+    let (step, state) = (harness.step("a").id.clone(), StepState::Cancelled);
+    assert_eq!(
+        harness.renew("a", None, None),
+        Err(Refusal::StepOver { step, state })
+    );
+}
+
+#[test]
+fn time_in_which_no_coordinator_ran_is_not_held_against_holders() {
+    let mut harness = allocated();
+    harness.pass(50);
+    harness.restart(0);
+    harness.pass(55);
+    assert_eq!(harness.step("a").state, StepState::Running);
+    harness.renew("a", None, None).unwrap();
+    harness.restart_ahead(Span::from_secs(7200));
+    harness.pass(59);
+    assert_eq!(harness.step("a").state, StepState::Running);
+}
+
+#[test]
+fn one_that_gives_way_has_its_grace_and_is_over() {
+    let mut harness = allocated();
+    let policy = PolicySpec {
+        reserved: [amount("gpu", 1)].into_iter().collect(),
+        ..PolicySpec::default()
+    };
+    harness.put_policy("default", "t", policy);
+    let mut claim = spec(1, 1000);
+    claim.subject = sluice_common::id::Subject::new("t").unwrap();
+    claim.preemptible = false;
+    harness.submit("b", claim).unwrap();
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Stopping, ReasonCode::Preempted)
+    );
+    // Its holder may say more, and need not.
+    harness.renew("a", None, Some(HolderState::Idle)).unwrap();
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Preempted));
+    assert_eq!(harness.state("a"), StepState::Preempted);
+    assert_eq!(harness.state("b"), StepState::Allocated);
+}
+
+#[test]
+fn it_is_queued_again_only_if_its_holder_has_not_had_it() {
+    let mut harness = Harness::one_node(1, 4);
+    harness.submit("a", allocation(1)).unwrap();
+    let never = Exit::NotBegun("the supervisor was away".into());
+    let never = AttemptEnd {
+        started: None,
+        ..end(never, None)
+    };
+    harness.status("n", "a.1", AttemptPhase::Released(never));
+    assert_eq!(harness.state("a"), StepState::Allocated);
+    harness.run("a.2");
+    let failed = Exit::HostFailed("no space".into());
+    harness.status("n", "a.2", released(failed));
+    assert_eq!(harness.state("a"), StepState::Failed);
+}
+
+#[test]
+fn it_is_neither_suspended_nor_queued_again_by_request() {
+    let mut harness = allocated();
+    for action in [StepAction::Suspend, StepAction::Requeue] {
+        harness.action("a", action);
+        assert_eq!(harness.state("a"), StepState::Running);
+    }
+    let node = NodeName::new("n").unwrap();
+    harness.change(node.as_str(), NodeChange::Uncordon);
+    harness.cancel_within("a", Some(0));
+    harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Cancelled, ReasonCode::Cancelled)
+    );
+}
