@@ -102,7 +102,6 @@ fn a_spawn_is_fit(id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
     let step = spec.env.get("SLUICE_STEP_ID");
     for (fault, is_fit) in [
         ("is another attempt", spec.attempt == *id),
-        ("has no program", !spec.command.is_empty()),
         (
             "was sent before its inputs came",
             !(*was_sent && *awaits_inputs),

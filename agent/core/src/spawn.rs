@@ -2,6 +2,7 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, BYTES_PER_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR};
@@ -35,7 +36,11 @@ pub(crate) fn spec(
     container.for_each(|it| it.fill_workdir(&workdir));
     let env = environment(&assignment, settings);
     let around_env = around(&assignment, settings);
-    let mut command = assignment.launch.wrapper;
+    // An allocation has no program that could be wrapped.
+    let mut command = match assignment.command.is_empty() {
+        true => Vec::new(),
+        false => assignment.launch.wrapper,
+    };
     // The number of a template's arguments has a much lower bound.
     let wrapper = u32::try_from(command.len()).unwrap_or(u32::MAX);
     command.extend(assignment.command);

@@ -10,6 +10,7 @@
 //! | `exec-container` | runs a program in the container of a running step ([`container`]) | the step's user |
 //! | `feed-input` | passes on a step's standard input ([`streams`]) | the step's user |
 //! | `find-users` | looks up the users that run steps ([`users`]) | an unused id |
+//! | `hold-allocation` | holds the place of an allocation ([`hold`]) | the step's user |
 //! | `keep-files` | stores files of a step's own directory after its end ([`keep`]) | the step's user |
 //! | `read-config` | reads `supervisor.toml` ([`mod@config`]) | an unused id |
 //! | `relay-terminal` | works a program's terminal ([`streams::terminal`]) | the step's user |
@@ -24,6 +25,7 @@ mod checkpoint;
 mod config;
 mod container;
 mod copy;
+mod hold;
 mod keep;
 mod leftovers;
 mod streams;
@@ -38,8 +40,8 @@ use std::process::ExitCode;
 use sluice_common::error_chain::error_chain;
 use sluice_common::helper::{
     CARVE, CHECKPOINT, COPY_FILES, COPY_OUTPUT, ENTER_CONTAINER, FEED_INPUT, FIND_USERS,
-    KEEP_FILES, READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER, SHOW_CONFIG,
-    UNPACK_INPUTS, WRITE_OUTPUT,
+    HOLD_ALLOCATION, KEEP_FILES, READ_CONFIG, RELAY_TERMINAL, REMOVE_LEFTOVERS, RUN_CONTAINER,
+    SHOW_CONFIG, UNPACK_INPUTS, WRITE_OUTPUT,
 };
 
 const USAGE_ERROR: u8 = 2;
@@ -59,6 +61,7 @@ Modes:
   exec-container  run a program in the container of a running step, for the supervisor alone
   feed-input      pass on the input of a step, for the supervisor alone
   find-users      look up who steps run as, for the supervisor alone
+  hold-allocation hold the place of an allocation, for the supervisor alone
   keep-files      store files of a step after its end, for the supervisor alone
   read-config     read the supervisor's config, for the supervisor alone
   relay-terminal  work the terminal of a program, for the supervisor alone
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Some(COPY_OUTPUT) => answered(streams::output::run(args)),
         Some(FEED_INPUT) => answered(streams::feed()),
         Some(FIND_USERS) => answered(users::find()),
+        Some(HOLD_ALLOCATION) => answered(hold::run()),
         Some(KEEP_FILES) => answered(keep::run(args)),
         Some(READ_CONFIG) => answered(config::read()),
         Some(RELAY_TERMINAL) => answered(streams::terminal::run(args)),

@@ -125,7 +125,6 @@ fn an_unfit_spawn_is_found() {
     for (attempt, expected) in [
         (starting("a.1", program(), "a"), None),
         (starting("b.1", program(), "a"), Some("is another attempt")),
-        (starting("a.1", vec![], "a"), Some("has no program")),
         (
             starting("a.1", program(), "b"),
             Some("carries another step's id"),

@@ -118,11 +118,6 @@ impl Core {
                 self.attempts.len()
             )));
         }
-        if assignment.command.is_empty() {
-            return Some(Exit::StartFailed(
-                "command: it is empty; name a program".to_owned(),
-            ));
-        }
         if let Some(why) = self.reported_absence() {
             return Some(Exit::NotBegun(why.to_owned()));
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::attempt_dir::{CONTAINER_FILE, ENV_FILE};
 use sluice_common::environment::Environment;
-use sluice_common::helper::RUN_CONTAINER;
+use sluice_common::helper::{HOLD_ALLOCATION, RUN_CONTAINER};
 use sluice_common::supervision::SpawnSpec;
 
 use super::child::StepProgram;
@@ -43,6 +43,14 @@ impl Spawner {
             .command
             .split_at_checked(split)
             .unwrap_or((&[], &spec.command));
+        if command.is_empty() {
+            return Ok(StepProgram {
+                argv: arguments(&self.contained(HOLD_ALLOCATION, &[], &[]))?,
+                envp: environment(&spec.env, identity, dir)?,
+                path: None,
+                reports: false,
+            });
+        }
         // Invalid commands are rejected before anything starts.
         arguments(command)?;
         let command = match spec.container {
@@ -73,7 +81,8 @@ impl Spawner {
         })
     }
 
-    /// The command behind the helper that starts or enters the container of an attempt, in a mode with its arguments.
+    /// The command behind the helper in a mode with its arguments: to start or enter the container of an attempt, or to hold
+    /// the place of an allocation.
     pub(super) fn contained(&self, mode: &str, own: &[String], command: &[String]) -> Vec<String> {
         let helper = self.own_program.with_file_name(helper_program::NAME);
         [&[shown(&helper), mode.to_owned()], own, command].concat()
