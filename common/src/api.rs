@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::AllocationView;
 use crate::amount::{Amounts, ResourceKey, table};
 use crate::environment::Environment;
 use crate::inputs::InputFile;
@@ -186,6 +187,9 @@ pub struct StepView {
     /// Those of them for which the step still waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
+    /// State and lease, if the step is an allocation: it has no command, and holds its resources for somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationView>,
     /// Progress of the parts, if the step is an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayView>,

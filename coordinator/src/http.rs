@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod allocations;
 mod api;
 mod api_tokens;
 mod auth;
@@ -103,6 +104,16 @@ fn steps_routes() -> Router<Api> {
                 .post(steps::act)
                 .delete(steps::delete)
                 .fallback(steps::no_method),
+        )
+        .route(
+            "/v1/allocations",
+            get(steps::list_allocations).post(submit::allocate),
+        )
+        .route(
+            "/v1/allocations/{step}",
+            get(allocations::get)
+                .post(allocations::act)
+                .fallback(allocations::no_method),
         )
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))

@@ -1,6 +1,7 @@
 //! Builds the API's views of the core's state. Pure functions, called on the engine's thread: they copy and decide
 //! nothing.
 
+mod allocation;
 mod exit;
 mod explain;
 pub mod platform;
@@ -116,6 +117,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         deadline: spec.deadline.map(timestamp),
         after: spec.after.iter().map(ToString::to_string).collect(),
         waits_for: step.unmet.iter().map(ToString::to_string).collect(),
+        allocation: allocation::allocation(step),
         array: array(core, step),
         part_of: step.part_of.as_ref().map(|it| it.array.to_string()),
         array_index: step.part_of.as_ref().map(|it| it.index),

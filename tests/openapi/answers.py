@@ -177,12 +177,35 @@ def see(judge):
     judge.call(200, "get", "/v1/pools/{pool}/policies/{subject}", pool="default", subject="prod")
     judge.call(200, "get", "/v1/pools/{pool}/platforms", pool="default")
     exec_beside(judge)
+    allocate(judge)
     steer(judge)
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")
     assert judge.state_of("whole", "cancelled")["exit"]["signal"] == 15
     judge.call(200, "get", "/v1/steps", "?state=cancelled,failed&limit=2")
     step = judge.call(200, "get", "/v1/steps/{step}", step="whole")
     assert step["attempts"][0]["placements"][0]["gpus"], step
+
+
+def allocate(judge):
+    held = judge.call(
+        201, "post", "/v1/allocations", body={"id": "held", "resources": {"cpu_count": 0.1}, "reclaim_tolerance": "none"}
+    )
+    assert held["allocation"]["lease"] == "2m", held
+    judge.state_of("held", "running")
+    renewed = judge.call(
+        200, "post", "/v1/allocations/{step}:renew", body={"state": "running", "lease": "1h"}, step="held"
+    )
+    assert renewed["allocation"]["state"] == "allocated", renewed
+    assert renewed["allocation"]["holder"] == "running", renewed
+    judge.call(200, "post", "/v1/allocations/{step}:renew", step="held")
+    assert judge.call(200, "get", "/v1/allocations/{step}", step="held")["preemptible"] is False
+    listed = judge.call(200, "get", "/v1/allocations", "?state=running&limit=2")["items"]
+    assert [step["id"] for step in listed] == ["held"], listed
+    judge.error(409, "not_an_allocation", "get", "/v1/allocations/{step}", step="whole")
+    judge.error(409, "is_allocation", "post", "/v1/steps/{step}:suspend", step="held")
+    judge.call(200, "post", "/v1/allocations/{step}:release", step="held")
+    assert judge.state_of("held", "cancelled")["allocation"]["state"] == "released"
+    judge.error(409, "step_over", "post", "/v1/allocations/{step}:renew", step="held")
 
 
 def steer(judge):

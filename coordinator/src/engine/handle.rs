@@ -8,6 +8,7 @@ use coordinator_core::{
     TermsChange, Warrant,
 };
 use sluice_common::access::AuditEntry;
+use sluice_common::allocation::HolderState;
 use sluice_common::credential::NodeClaim;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::time::Span;
@@ -134,6 +135,19 @@ impl EngineHandle {
         action: StepAction,
         view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
     ) -> Result<R, EngineStopped> {
+        let input = Box::new(move |reply| Input::StepAction {
+            reply,
+            step,
+            action,
+        });
+        self.steer(input, view).await
+    }
+
+    async fn steer<R: Send + 'static>(
+        &self,
+        input: Box<dyn FnOnce(ReplyId) -> Input + Send>,
+        view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineStopped> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Steered(result) = answer else {
@@ -141,12 +155,27 @@ impl EngineHandle {
             };
             let _caller_may_be_gone = tell.send(view(core, result));
         });
-        let input = Box::new(move |reply| Input::StepAction {
+        self.call(Message::Change { input, reply }, answer).await
+    }
+
+    /// Renews an allocation. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// If the engine ended first.
+    pub async fn renew<R: Send + 'static>(
+        &self,
+        step: StepId,
+        lease: Option<Span>,
+        holder: Option<HolderState>,
+        view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineStopped> {
+        let input = Box::new(move |reply| Input::Renew {
             reply,
             step,
-            action,
+            lease,
+            holder,
         });
-        self.call(Message::Change { input, reply }, answer).await
+        self.steer(input, view).await
     }
 
     /// Moves a queued step to another pool; the result is whether it waited in another. `view` as in

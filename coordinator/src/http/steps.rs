@@ -28,7 +28,7 @@ use super::verbs::STEPS;
 use super::{Api, step_move};
 use crate::view;
 
-pub(super) use list::list;
+pub(super) use list::{list, list_allocations};
 pub(super) use many::{act_on_many, cancel_many};
 
 /// Default and longest time of `:wait`, below the timeouts of proxies and clients.
@@ -128,7 +128,7 @@ fn known(id: StepId, view: Option<StepView>) -> Result<StepView, ApiError> {
     view.ok_or(ApiError::Refused(Refusal::UnknownStep { step: id }))
 }
 
-async fn read(api: &Api, wanted: StepId) -> Result<StepView, ApiError> {
+pub(super) async fn read(api: &Api, wanted: StepId) -> Result<StepView, ApiError> {
     let view = api
         .engine()
         .read(move |core| view::step_by_id(core, &wanted).ok_or_else(|| core.unknown_step(&wanted)))
@@ -136,7 +136,7 @@ async fn read(api: &Api, wanted: StepId) -> Result<StepView, ApiError> {
     Ok(view?)
 }
 
-fn grace(text: Option<&str>) -> Result<Option<Span>, ApiError> {
+pub(super) fn grace(text: Option<&str>) -> Result<Option<Span>, ApiError> {
     let grace: Option<Span> = params::read("grace_period", text)?;
     match grace {
         Some(long) if long > MAX_GRACE => {
@@ -147,7 +147,11 @@ fn grace(text: Option<&str>) -> Result<Option<Span>, ApiError> {
     }
 }
 
-async fn cancel(api: &Api, id: StepId, grace: Option<Span>) -> Result<StepView, ApiError> {
+pub(super) async fn cancel(
+    api: &Api,
+    id: StepId,
+    grace: Option<Span>,
+) -> Result<StepView, ApiError> {
     let asked = id.clone();
     let cancelled = api.engine().cancel(id, grace, move |core, result| {
         result

@@ -8,6 +8,7 @@ use coordinator_core::{Core, Enforcement, NewStep, Refusal, Submitted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
+use sluice_common::allocation::DEFAULT_LEASE;
 use sluice_common::api::{BatchItem, BatchView, StepView};
 use sluice_common::id::StepId;
 use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES};
@@ -37,11 +38,38 @@ pub(super) async fn one(
     let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
     let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
+    submit_one(api, caller, dry_run, key, body::parse(&json, "")?).await
+}
+
+/// Handles `POST /v1/allocations`: the same for a step without a program, which gets a lease if it names none.
+pub(super) async fn allocate(
+    State(api): State<Api>,
+    caller: Caller,
+    Params(params): Params<SubmitParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
+    let key = own_key(&caller, &headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let mut wanted: StepRequest = body::parse(&json, "")?;
+    let lease = wanted.lease.take();
+    wanted.lease = lease.or_else(|| Some(DEFAULT_LEASE.to_string()));
+    submit_one(api, caller, dry_run, key, wanted).await
+}
+
+async fn submit_one(
+    api: Api,
+    caller: Caller,
+    dry_run: bool,
+    key: Option<IdempotencyKey>,
+    wanted: StepRequest,
+) -> Result<Response, ApiError> {
     if dry_run {
-        return preview(&api, &caller, body::parse(&json, "")?).await;
+        return preview(&api, &caller, wanted).await;
     }
     api.disk_space().check()?;
-    let mut step = understand(body::parse(&json, "")?, key.as_ref(), 0)?;
+    let mut step = understand(wanted, key.as_ref(), 0)?;
     permit(&caller, &mut step)?;
     inputs::find(&api, &caller, &mut step)?;
     let step = hide_dependency(&api, &caller, step).await?;

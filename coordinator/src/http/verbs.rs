@@ -28,6 +28,12 @@ pub(super) const STEPS: Verbs = Verbs {
     ],
 };
 
+pub(super) const ALLOCATIONS: Verbs = Verbs {
+    under: "/v1/allocations/",
+    own: "GET,HEAD",
+    verbs: &[("renew", "POST"), ("release", "POST")],
+};
+
 pub(super) const NODES: Verbs = Verbs {
     under: "/v1/nodes/",
     own: "GET,HEAD,DELETE",

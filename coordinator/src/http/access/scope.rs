@@ -11,7 +11,7 @@ use sluice_common::id::{JoinTokenId, StepId};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::verbs::{NODES, STEPS};
+use super::super::verbs::{ALLOCATIONS, NODES, STEPS};
 use super::table::{self, CallRule, ScopeKind};
 use super::{Caller, pool_of_node};
 
@@ -87,7 +87,11 @@ fn changes(row: &CallRule) -> bool {
 
 /// Returns the error for a wrong method or verb.
 fn no_call(method: &str, path: &str, route: &str, last: Option<&str>) -> ApiError {
-    let verbs = [("/v1/steps/{step}", &STEPS), ("/v1/nodes/{node}", &NODES)];
+    let verbs = [
+        ("/v1/steps/{step}", &STEPS),
+        ("/v1/allocations/{step}", &ALLOCATIONS),
+        ("/v1/nodes/{node}", &NODES),
+    ];
     let of_thing = verbs.into_iter().find(|(thing, _)| *thing == route);
     if let (Some((_, verbs)), Some(last)) = (of_thing, last)
         && let Err(error) = verbs.split(last, method)

@@ -6,6 +6,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use coordinator_core::LogEntry;
+use sluice_common::allocation::RenewalRequest;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
@@ -65,6 +66,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<MoveRequest>();
     requests.add::<MoveStepRequest>();
     requests.add::<StepsActionRequest>();
+    requests.add::<RenewalRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();

@@ -43,11 +43,26 @@ pub(super) struct StepSelector {
     until: Option<Time>,
     array: Option<StepId>,
     with_parts: bool,
+    allocations: bool,
 }
 
 impl StepSelector {
+    pub(super) fn of_allocations() -> Self {
+        let allocations = true;
+        Self {
+            allocations,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn read(filter: &StepFilter) -> Result<Self, ApiError> {
+        Self::default().and(filter)
+    }
+
+    /// The same selection, with these filters in the place of its own.
+    pub(super) fn and(self, filter: &StepFilter) -> Result<Self, ApiError> {
         Ok(Self {
+            allocations: self.allocations,
             ids: filter.id.as_deref().map(ids).transpose()?,
             names: params::read("name", filter.name.as_deref())?,
             states: params::states("state", filter.state.as_deref())?,
@@ -151,6 +166,7 @@ impl StepSelector {
             && (self.submitted_by.as_ref())
                 .is_none_or(|user| kind.submitted_by.as_ref() == Some(user))
             && self.work.is_none_or(|work| kind.work == Some(work))
+            && (!self.allocations || kind.is_allocation)
             && (self.labels.as_ref()).is_none_or(|labels| labels.matches(|key| label(kind, key)))
     }
 

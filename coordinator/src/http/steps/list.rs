@@ -80,7 +80,27 @@ struct StepList {
 pub(in super::super) async fn list(
     State(api): State<Api>,
     caller: Caller,
-    Params(mut params): Params<ListParams>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
+    let matcher = StepSelector::default();
+    list_of(api, caller, params, matcher).await
+}
+
+/// Handles `GET /v1/allocations`: the same for the steps that are allocations.
+pub(in super::super) async fn list_allocations(
+    State(api): State<Api>,
+    caller: Caller,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
+    let matcher = StepSelector::of_allocations();
+    list_of(api, caller, params, matcher).await
+}
+
+async fn list_of(
+    api: Api,
+    caller: Caller,
+    mut params: ListParams,
+    within: StepSelector,
 ) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
     let list = StepList {
         api,
@@ -89,7 +109,7 @@ pub(in super::super) async fn list(
         fields: StepFields::read(params.fields.as_deref())?,
         cursor: params.cursor.take(),
         limit: params::limit(params.limit.as_deref())?,
-        matcher: StepSelector::read(&params.filter())?,
+        matcher: within.and(&params.filter())?,
     };
     let page = match list.order.key {
         StepOrderKey::Submitted => list.by_submission().await?,
