@@ -12,6 +12,7 @@ pub(crate) use crate::format::{Format, ListFormat, OutputFormat};
 
 mod access;
 mod admin;
+mod allocate;
 mod bench;
 mod context;
 mod describe;
@@ -43,6 +44,7 @@ pub(crate) use admin::{
     ApplyArgs, CordonArgs, DeleteArgs, DeleteKind, DrainArgs, LabelArgs, LabelKind, MoveArgs,
     MoveKind, MoveNodeArgs, MoveStepArgs, UncordonArgs,
 };
+pub(crate) use allocate::{AllocationArgs, ReleaseArgs, RenewalArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
@@ -95,6 +97,15 @@ pub(crate) enum Command {
     /// Submit a step, a script or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT, override_usage = submit::SUBMIT_USAGE)]
     Submit(SubmitArgs),
+    /// Hold resources while something else works with them: ask for them, and run a program of this machine meanwhile.
+    #[command(after_help = examples::ALLOCATE)]
+    Allocate(AllocationArgs),
+    /// Renew an allocation, which ends if that is not done in time.
+    #[command(after_help = examples::RENEW)]
+    Renew(RenewalArgs),
+    /// Release allocations: their resources are granted again.
+    #[command(after_help = examples::RELEASE)]
+    Release(ReleaseArgs),
     /// List things of one kind: steps, nodes, pools, policies, events and the others below.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
@@ -287,7 +298,9 @@ impl Command {
     /// step's.
     pub(crate) fn own_failure_code(&self) -> u8 {
         match self {
-            Command::Run(_) | Command::Attach(_) | Command::Exec(_) => RUN_FAILED,
+            Command::Run(_) | Command::Attach(_) | Command::Exec(_) | Command::Allocate(_) => {
+                RUN_FAILED
+            }
             _ => FAILED,
         }
     }

@@ -3,6 +3,7 @@
 
 mod access;
 mod admin;
+mod allocations;
 mod error;
 mod event_stream;
 mod exec;

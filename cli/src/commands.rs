@@ -1,6 +1,7 @@
 //! The commands, one file each. Each takes the parsed arguments, makes calls, and returns an exit code.
 
 pub(crate) mod access;
+pub(crate) mod allocate;
 pub(crate) mod apply;
 pub(crate) mod bench;
 pub(crate) mod change_many;

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod age;
+pub(crate) mod allocation;
 pub(crate) mod amounts;
 pub(crate) mod capacity;
 pub(crate) mod cluster;

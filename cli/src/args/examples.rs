@@ -158,6 +158,27 @@ with the program's own exit code, with 128 plus the signal's number if a signal 
 125 if Sluice itself failed or the program could not be started. Ctrl-C ends it. There is no
 terminal.";
 
+pub(super) const ALLOCATE: &str = "\
+Examples:
+  sluice allocate --gpus 2 -- bash                   a shell here, while two GPUs are held
+  sluice allocate --gpus 2 -- sh -c 'sluice run --in $SLUICE_ALLOCATION -- nvidia-smi'
+  sluice allocate --gpus 2 --lease 10m --id sweep    print the id; renew and release it yourself
+
+An allocation waits in the same queue as steps and is decided by the same rules. With a program it
+is renewed until that ends, and released then; the program finds its id in SLUICE_ALLOCATION, and
+gets SIGTERM when the allocation is taken back. Exits with the program's own exit code, and with 125
+if there was no allocation. Without a program, renew it with `sluice renew` before its lease is over.";
+
+pub(super) const RENEW: &str = "\
+Examples:
+  sluice renew sweep
+  sluice renew sweep --lease 1h --state running";
+
+pub(super) const RELEASE: &str = "\
+Examples:
+  sluice release sweep
+  sluice release --grace 30s sweep                   give programs inside it time to end";
+
 pub(super) const CP: &str = "\
 Examples:
   sluice cp k3v9:out/model.bin .

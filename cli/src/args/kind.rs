@@ -8,6 +8,9 @@ pub(crate) enum GetKind {
     /// Steps that were submitted.
     #[value(aliases = ["step", "st"])]
     Steps,
+    /// Steps without a program, which hold resources for somebody else.
+    #[value(aliases = ["allocation", "al"])]
+    Allocations,
     /// Hosts that have an agent.
     #[value(aliases = ["node", "no"])]
     Nodes,
@@ -57,6 +60,7 @@ impl GetKind {
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             GetKind::Steps => &["steps", "step", "st"],
+            GetKind::Allocations => &["allocations", "allocation", "al"],
             GetKind::Nodes => &["nodes", "node", "no"],
             GetKind::Pools => &["pools", "pool", "po"],
             GetKind::Policies => &["policies", "policy", "pl"],

@@ -4,7 +4,7 @@ use sluice_common::api::{Page, StepFilter, StepView};
 
 use super::{ApiError, Client, Query};
 
-fn steps_query(filter: &StepFilter) -> Query<'static> {
+pub(super) fn steps_query(filter: &StepFilter) -> Query<'static> {
     let set = filter.set();
     set.map(|(name, value)| (name, value.to_owned())).collect()
 }

@@ -1,6 +1,7 @@
 //! `sluice get`: lists of steps, nodes, pools and other things, or some of them by name, once or with `--watch`.
 
 mod access;
+mod allocations;
 mod columns;
 mod events;
 mod join_tokens;
@@ -20,6 +21,7 @@ use crate::args::{GetArgs, GetKind};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
+use crate::render::allocation::ListedAllocation;
 use crate::render::listed::Listed;
 use crate::render::platform::PoolPlatform;
 use crate::show;
@@ -63,6 +65,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
     let out = out.with_labels(args.show_labels);
     match args.kind {
         GetKind::Steps => get::<StepView>(client, &args, out),
+        GetKind::Allocations => get::<ListedAllocation>(client, &args, out),
         GetKind::Nodes => get::<NodeView>(client, &args, out),
         GetKind::Pools => get::<PoolView>(client, &args, out),
         GetKind::Policies => get::<PolicyView>(client, &args, out),

@@ -19,6 +19,12 @@ use crate::request_builder::names;
 use crate::{show, step_source};
 
 pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+    if let Some(allocation) = &args.allocation {
+        return Err(Failure::Usage(format!(
+            "--in: programs inside an allocation end with the command that started them: `sluice run --in {} -- CMD`",
+            safe(allocation)
+        )));
+    }
     let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
     let inputs = InputPaths::of(&args.step.inputs)?;

@@ -11,6 +11,7 @@ use sluice_common::state::StepState;
 use sluice_common::usage::Usage;
 
 use super::age::{age, seconds};
+use super::allocation::summary;
 use super::amounts::bytes;
 use super::document::{self, ApplyDocument};
 use super::listed::Listed;
@@ -123,7 +124,7 @@ pub(crate) fn node_cell(step: &StepView) -> String {
 }
 
 /// Returns the GPUs that it asks for, over all hosts.
-fn gpus(step: &StepView) -> String {
+pub(crate) fn gpus(step: &StepView) -> String {
     let each = step.request.get(MGPU);
     amounts::cores(each.saturating_mul(u64::from(step.nodes)))
 }
@@ -192,6 +193,7 @@ pub(crate) fn signal_name(signal: i32) -> String {
 
 /// Renders all details of a step.
 pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
+    let command = (!step.command.is_empty()).then(|| shell_words(&step.command));
     let mut text = Sections::default();
     text.field("ID", safe(&step.id))
         .field("Name", safe(&step.name))
@@ -205,7 +207,8 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .field("Pool", or_dash(step.pool.as_deref()))
         .optional("Moved", step.moved_to.is_some().then(|| moved_from(step)))
         .optional("Platform", step.platform.as_deref().map(safe))
-        .field("Command", shell_words(&step.command))
+        .optional("Allocation", step.allocation.as_ref().map(summary))
+        .optional("Command", command)
         .field("Directory", directory(step));
     if !step.labels.is_empty() {
         text.field("Labels", super::node::labels(&step.labels));

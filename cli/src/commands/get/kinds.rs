@@ -294,7 +294,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         (
             "--subject",
             args.subject.is_some(),
-            &[GetKind::Steps, GetKind::Policies][..],
+            &[GetKind::Steps, GetKind::Allocations, GetKind::Policies][..],
         ),
         (
             "--node",
@@ -302,7 +302,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             &[GetKind::Steps, GetKind::Events],
         ),
         ("--step", args.step.is_some(), &[GetKind::Events]),
-        ("--mine", args.mine, &[GetKind::Steps]),
+        ("--mine", args.mine, &[GetKind::Steps, GetKind::Allocations]),
         ("--name", args.name.is_some(), &[GetKind::Steps]),
         ("--work", args.work.is_some(), &[GetKind::Steps]),
         ("--array", args.array.is_some(), &[GetKind::Steps]),
@@ -316,6 +316,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             args.pool.is_some(),
             &[
                 GetKind::Steps,
+                GetKind::Allocations,
                 GetKind::Nodes,
                 GetKind::Policies,
                 GetKind::Platforms,
@@ -339,7 +340,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             &[GetKind::Steps, GetKind::Events],
         ),
         ("--until", args.until.is_some(), &[GetKind::Steps]),
-        ("--all", args.all, &[GetKind::Steps]),
+        ("--all", args.all, &[GetKind::Steps, GetKind::Allocations]),
         ("--sort", args.sort.is_some(), &[GetKind::Steps]),
         ("--parts", args.parts, &[GetKind::Steps]),
         ("--tree", args.tree, &[GetKind::Steps]),
@@ -415,6 +416,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .chain(CLOSED)
             .collect(),
         GetKind::Steps
+        | GetKind::Allocations
         | GetKind::Pools
         | GetKind::Policies
         | GetKind::Platforms

@@ -12,7 +12,7 @@ use crate::client::{ApiError, Client};
 use crate::out::Out;
 
 /// Time for which a step is listed after its end, unless the caller asks for more.
-const RECENT: &str = "1h";
+pub(super) const RECENT: &str = "1h";
 
 /// Returns the selected steps; without `--sort` in the order of submission.
 fn steps(client: &Client, args: &GetArgs) -> Result<Page<StepView>, ApiError> {
