@@ -48,6 +48,16 @@ def test_inputs_are_in_the_directory_of_the_step(client: sluice.Client, tmp_path
         client.submit(["true"], inputs=[program], workdir="/tmp")
 
 
+def test_a_step_tells_what_its_host_has_kept(client: sluice.Client) -> None:
+    step = client.submit(shell("echo 12345 > a.txt; echo 1 > b.txt"), keep=["*.txt"], **SMALL)
+    client.wait(step).check()
+    deadline = time.monotonic() + 60
+    while (kept := client.step(step).placements[0].kept) is None:
+        assert time.monotonic() < deadline, "the host never told what it has kept"
+        time.sleep(0.05)
+    assert (kept.files, kept.bytes, kept.left_out, kept.why) == (2, 8, 0, None)
+
+
 def test_a_repeated_submit_runs_once(client: sluice.Client) -> None:
     first = client.submit(["true"], id="repeated", **SMALL)
     assert client.submit(["true"], id="repeated", **SMALL).id == first.id

@@ -4,6 +4,7 @@
 
 mod admin;
 mod advice;
+mod allocations;
 mod apply;
 mod arrays;
 mod bad_input;

@@ -160,6 +160,11 @@ fn the_page_on_dependencies_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_allocations_shows_what_is_printed() {
+    assert!(run("docs/allocations.md") >= 7);
+}
+
+#[test]
 fn the_page_on_arrays_shows_what_is_printed() {
     assert!(run("docs/arrays.md") >= 13);
 }

@@ -43,12 +43,24 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class KeptFiles:
+    """Count of the files that a host has kept of a step, and their bytes. `why` says why some were left out, if so."""
+
+    files: int
+    bytes: int
+    left_out: int
+    why: str | None
+
+
+@dataclass(frozen=True)
 class Placement:
     """A host of a step, and the UUIDs of the GPUs that it has there. Ranks count from 0."""
 
     node: str
     gpus: tuple[str, ...]
     rank: int
+    kept: KeptFiles | None = None
+    """What the host has kept, once it is done, if the step has `keep`."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +256,13 @@ def to_reason(raw: Json) -> Reason:
     return Reason(raw["code"], raw["message"], raw.get("detail") or {})
 
 
+def to_placement(raw: Json) -> Placement:
+    """Reads one host of a step."""
+    kept = raw.get("kept")
+    counts = KeptFiles(kept["files"], kept["bytes"], kept["left_out"], kept.get("why")) if kept else None
+    return Placement(raw["node"], tuple(raw["gpus"]), raw["rank"], counts)
+
+
 def to_step(raw: Json) -> Step:
     """Reads a step."""
     exited = raw.get("exit") or {}
@@ -263,7 +282,7 @@ def to_step(raw: Json) -> Step:
         attempt=raw["attempt"],
         exit_code=exited.get("code"),
         signal=exited.get("signal"),
-        placements=tuple(Placement(it["node"], tuple(it["gpus"]), it["rank"]) for it in raw["placements"]),
+        placements=tuple(to_placement(it) for it in raw["placements"]),
         submitted_at=submitted,
         started_at=to_time(raw["started_at"]),
         finished_at=to_time(raw["finished_at"]),

@@ -1,0 +1,200 @@
+//! Allocations of a running cluster: resources that a program elsewhere holds, renews and releases.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sluice_tests::{Daemon, Dev, DevOptions, eventually, kill};
+
+/// One GPU, which `own` has a share in and `guest` may borrow.
+const CLUSTER: &str = "
+{kind: pool, name: one}
+---
+{kind: policy, pool: one, subject: own, reserved: {gpu: 1}}
+---
+{kind: policy, pool: one, subject: guest}
+---
+{kind: host, name: h1, pool: one, gpus: 1, gpu_model: H100}
+";
+
+fn dev() -> (tempfile::TempDir, Dev) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cluster.yaml");
+    fs::write(&file, CLUSTER).unwrap();
+    let dev = Dev::with(DevOptions {
+        files: vec![file],
+        ..DevOptions::default()
+    });
+    (folder, dev)
+}
+
+/// Arguments that ask for the GPU.
+fn ask<'a>(subject: &'a str, id: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let first = ["allocate", "--gpus", "1", "--pool", "one"];
+    [&first[..], &["--subject", subject, "--id", id], more].concat()
+}
+
+fn allocation(dev: &Dev, id: &str) -> Value {
+    let (status, step) = dev.call("GET", &format!("/v1/allocations/{id}"), None);
+    assert_eq!(status, 200, "{step}");
+    step["allocation"].clone()
+}
+
+/// Waits for an allocation to be in a state.
+fn in_state(dev: &Dev, id: &str, state: &str) -> Value {
+    eventually(&format!("{id} to be {state}"), || {
+        let (status, step) = dev.call("GET", &format!("/v1/allocations/{id}"), None);
+        let found = (status == 200).then(|| step["allocation"].clone());
+        found.filter(|it| it["state"] == state)
+    })
+}
+
+#[test]
+fn programs_run_inside_it_with_its_gpu_and_end_with_it() {
+    let (_folder, dev) = dev();
+    dev.ok(&ask("guest", "held", &[]));
+    in_state(&dev, "held", "allocated");
+    let inside = |script| dev.sluice(&["run", "--in", "held", "--", "sh", "-c", script]);
+    let ran = inside("echo $SLUICE_STEP_ID $CUDA_VISIBLE_DEVICES; exit 3");
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    let (_, step) = dev.call("GET", "/v1/steps/held", None);
+    let gpu = step["placements"][0]["gpus"][0].as_str().unwrap();
+    assert_eq!(ran.stdout, format!("held {gpu}\n"));
+    // Nobody else gets its GPU.
+    dev.ok(&ask("guest", "next", &[]));
+    let long = dev
+        .command(&["run", "--in", "held", "--", "sleep", "1000"])
+        .stdin(Stdio::null())
+        .spawn();
+    eventually("the program to run", || {
+        (dev.processes("held").len() == 2).then_some(())
+    });
+    assert_eq!(allocation(&dev, "next")["state"], "queued");
+    let released = dev.ok(&["release", "held"]);
+    assert!(released.starts_with("held: rel"), "{released}");
+    in_state(&dev, "held", "released");
+    in_state(&dev, "next", "allocated");
+    assert!(dev.processes("held").is_empty());
+    assert_eq!(long.unwrap().wait().unwrap().code(), Some(137));
+    let listed = dev.ok(&["get", "allocations", "--columns", "id,state"]);
+    assert!(listed.contains("held  released"), "{listed}");
+    for verb in ["suspend", "requeue"] {
+        let refused = dev.sluice(&[verb, "next"]);
+        assert!(refused.stderr.contains("is an allocation"), "{refused:?}");
+    }
+}
+
+#[test]
+fn one_that_nobody_renews_ends_and_frees_its_gpu() {
+    let (_folder, dev) = dev();
+    dev.ok(&ask("guest", "lapsed", &["--lease", "5s"]));
+    in_state(&dev, "lapsed", "allocated");
+    dev.ok(&ask("guest", "kept", &["--lease", "5m"]));
+    let renewed = dev.ok(&["renew", "lapsed", "--state", "running"]);
+    assert!(renewed.contains("its holder is running"), "{renewed}");
+    let step = dev.step_in("lapsed", &["stopping", "cancelled"]);
+    assert_eq!(step["reason"]["code"], "not_renewed");
+    dev.ok(&["release", "lapsed"]);
+    in_state(&dev, "lapsed", "expired");
+    in_state(&dev, "kept", "allocated");
+    let late = dev.sluice(&["renew", "lapsed"]);
+    assert!(late.stderr.contains("it is over"), "{}", late.stderr);
+}
+
+#[test]
+fn a_renewed_one_outlasts_a_killed_coordinator() {
+    let (_folder, dev) = dev();
+    dev.ok(&ask("guest", "held", &["--lease", "5s"]));
+    in_state(&dev, "held", "allocated");
+    for _ in 0..3 {
+        dev.kill(Daemon::Coordinator);
+        let renew = "/v1/allocations/held:renew";
+        eventually("a renewal", || {
+            let answer = dev.try_call("POST", renew, Some("{\"state\":\"running\"}"));
+            answer.filter(|(status, _)| *status == 200)
+        });
+    }
+    let step = dev.step_in("held", &["running"]);
+    assert_eq!(step["attempt"], 1, "{step}");
+}
+
+/// A program of this machine that holds an allocation.
+struct Holder(Child);
+
+impl Holder {
+    fn start(dev: &Dev, args: &[&str]) -> (Self, Box<dyn BufRead>) {
+        let mut child = dev
+            .command(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        (Self(child), Box::new(said))
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+fn line(said: &mut dyn BufRead) -> String {
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    line
+}
+
+const HOLDS: &str =
+    "trap 'echo told; exit 9' TERM; echo holds $SLUICE_ALLOCATION; while :; do sleep 0.1; done";
+
+#[test]
+fn a_holder_is_told_when_another_takes_its_share_and_releases_it() {
+    let (_folder, dev) = dev();
+    let args = ask("guest", "lent", &["--grace", "5m", "--", "sh", "-c", HOLDS]);
+    let (holder, mut said) = Holder::start(&dev, &args);
+    assert_eq!(line(&mut said), "holds lent\n");
+    assert_eq!(in_state(&dev, "lent", "allocated")["lease"], "2m");
+    let own = ["submit", "--id", "own", "--subject", "own", "--pool", "one"];
+    let own = [&own[..], &["--gpus", "1", "--non-preemptible"]].concat();
+    dev.ok(&[&own[..], &["--", "true"]].concat());
+    assert_eq!(line(&mut said), "told\n");
+    assert_eq!(holder.end(), Some(9));
+    // Long before its grace is over.
+    dev.step_in("own", &["succeeded"]);
+    in_state(&dev, "lent", "preempted");
+    let (_, step) = dev.call("GET", "/v1/steps/lent", None);
+    assert_eq!(step["preempted_by"], "own", "{step}");
+}
+
+#[test]
+fn one_whose_holder_does_not_hear_is_taken_after_its_grace() {
+    let (_folder, dev) = dev();
+    dev.ok(&ask("guest", "deaf", &["--grace", "1s"]));
+    in_state(&dev, "deaf", "allocated");
+    let own = ask("own", "own", &["--reclaim-tolerance", "none"]);
+    dev.ok(&own);
+    in_state(&dev, "own", "allocated");
+    let taken = in_state(&dev, "deaf", "preempted");
+    assert_eq!(taken["expires_at"], Value::Null);
+}
+
+#[test]
+fn a_holder_that_is_ended_releases_it() {
+    let (_folder, dev) = dev();
+    let args = ask("guest", "held", &["--", "sh", "-c", HOLDS]);
+    let (holder, mut said) = Holder::start(&dev, &args);
+    assert_eq!(line(&mut said), "holds held\n");
+    kill(holder.0.id(), Signal::SIGTERM);
+    assert_eq!(line(&mut said), "told\n");
+    assert_eq!(holder.end(), Some(9));
+    in_state(&dev, "held", "released");
+    dev.ok(&ask("own", "first", &[]));
+    in_state(&dev, "first", "allocated");
+    let (waits, _) = Holder::start(&dev, &ask("own", "waits", &["--", "true"]));
+    in_state(&dev, "waits", "queued");
+    kill(waits.0.id(), Signal::SIGTERM);
+    assert_eq!(waits.end(), Some(143));
+    in_state(&dev, "waits", "released");
+}
