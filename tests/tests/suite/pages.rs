@@ -201,6 +201,11 @@ fn the_page_for_users_of_zenml_can_be_typed() {
 }
 
 #[test]
+fn the_page_for_users_of_osmo_can_be_typed() {
+    assert!(run("docs/coming-from-osmo.md") >= 4);
+}
+
+#[test]
 fn the_page_on_steps_shows_what_is_printed() {
     assert!(run("docs/steps.md") >= 5);
 }
