@@ -37,6 +37,8 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
                 .or_else(|| without_kind(&value, typed))
                 .or_else(|| of_condition(&value, typed))
                 .or_else(|| of_format(&value, typed))
+                .or_else(|| of_label(&value, typed))
+                .or_else(|| of_priority(&value, typed))
         }
         ErrorKind::UnknownArgument => {
             let word = said(error, ContextKind::InvalidArg)?;
@@ -66,14 +68,39 @@ fn of_command(verb: &str, typed: &[String]) -> Option<String> {
     }
     let line = &typed[at..];
     if TOOLS.contains(&verb) && line.len() > 1 {
-        return own(line)
-            .or_else(|| equivalent(line))
-            .or_else(|| equivalent(&line[1..]));
+        return Some(of_tool(line));
     }
+    // A word behind a kind of things is a command for it, which `equivalent` did not know.
+    let alone = line.get(1).is_none_or(|next| next.starts_with('-'));
     equivalent(line).or_else(|| {
-        let (_, thing) = THINGS.iter().find(|(words, _)| words.contains(&verb))?;
+        let mut things = THINGS.iter().filter(|_| alone);
+        let (_, thing) = things.find(|(words, _)| words.contains(&verb))?;
         Some(told(verb, &[thing.get]))
     })
+}
+
+/// Returns the hint for a line that begins with the name of another tool.
+fn of_tool(line: &[String]) -> String {
+    let command = &line[1..];
+    let meant = if is_own(&command[0]) {
+        None
+    } else {
+        equivalent(line)
+    };
+    meant
+        .or_else(|| own(line))
+        .or_else(|| equivalent(line))
+        .or_else(|| equivalent(command))
+        .unwrap_or_else(|| {
+            if is_own(&command[0]) {
+                let verb = safe(&command[0]);
+                return format!("`{verb}` is a command here too: sluice help {verb}");
+            }
+            let words = line.iter().take_while(|word| !word.starts_with('-'));
+            let words: Vec<String> = words.take(3).cloned().collect();
+            let words = quoted(&words);
+            format!("no equivalent of `{words}` is known: sluice help lists the commands")
+        })
 }
 
 /// Whether a word is a command of this program.
@@ -112,11 +139,18 @@ fn of_option(word: &str, typed: &[String]) -> Option<String> {
             "put `--` before the program: sluice {before} -- {program}"
         ));
     }
+    // `logs -n` takes a number of lines in Docker and OSMO, and a namespace in kubectl and gpuctl.
+    let value = typed.iter().skip_while(|typed| *typed != word).nth(1);
+    let is_number = value.is_some_and(|value| value.parse::<u64>().is_ok());
+    let meant = match (command.as_str(), word) {
+        ("logs", "-n") if is_number => "--lines",
+        _ => word,
+    };
     let mut found = OPTIONS
         .iter()
         .filter(|(commands, _)| commands.contains(&command.as_str()))
         .flat_map(|(_, options)| options.iter());
-    let (_, here) = found.find(|(words, _)| words.contains(&word))?;
+    let (_, here) = found.find(|(words, _)| words.contains(&meant))?;
     Some(match here {
         FlagsEffect::Same(here) => told(word, &[here]),
         FlagsEffect::Needless(why) => format!("`{word}` is not needed here: {why}"),
@@ -168,10 +202,75 @@ fn of_format(value: &str, typed: &[String]) -> Option<String> {
     (is_submit && is_file).then(|| told("--output", &["--stdout FILE", "--keep PATTERN"]))
 }
 
+/// Returns the command with the kind of what it labels, which gpuctl leaves out.
+fn of_label(value: &str, typed: &[String]) -> Option<String> {
+    let at = typed.iter().position(|word| word == value)?;
+    let is_thing = THINGS.iter().any(|(words, _)| words.contains(&value));
+    if is_thing || typed[..at].last()? != "label" {
+        return None;
+    }
+    let is_kind = value == "nodes";
+    let rest = quoted(&typed[at + usize::from(is_kind)..]);
+    Some(format!("write what it is: sluice label node {rest}"))
+}
+
+/// Returns the class of a step for a priority that is a word, as OSMO and gpuctl have them.
+fn of_priority(value: &str, typed: &[String]) -> Option<String> {
+    let class = match value.to_ascii_lowercase().as_str() {
+        "high" => "--priority-class high",
+        "normal" | "medium" => "--priority-class normal",
+        "low" => "--priority-class low",
+        _ => return None,
+    };
+    let asks = typed.iter().any(|word| word.starts_with("--priority"));
+    asks.then(|| told(&format!("--priority {}", safe(value)), &[class]))
+}
+
+/// Short names of Determined's commands, as the first word and as a later one.
+const SHORT_NAMES: [(&str, &str); 10] = [
+    ("a", "agent"),
+    ("cmd", "command"),
+    ("e", "experiment"),
+    ("j", "job"),
+    ("rp", "resource-pool"),
+    ("s", "slot"),
+    ("t", "trial"),
+    ("tpl", "template"),
+    ("u", "user"),
+    ("w", "workspace"),
+];
+const SHORT_VERBS: [(&str, &str); 3] = [("ls", "list"), ("lt", "list-trials"), ("rm", "remove")];
+
+fn spelled_out(line: &[String]) -> Vec<String> {
+    let long = |(n, word): (usize, &String)| {
+        let names: &[(&str, &str)] = if n == 0 { &SHORT_NAMES } else { &SHORT_VERBS };
+        let long = names.iter().find(|(short, _)| short == word);
+        long.map_or_else(|| word.clone(), |(_, long)| (*long).to_owned())
+    };
+    line.iter().enumerate().map(long).collect()
+}
+
 fn equivalent(line: &[String]) -> Option<String> {
+    best(line).or_else(|| best(&spelled_out(line)).filter(|_| line.len() > 1))
+}
+
+/// Whether commands are known below a phrase: a word behind it is one of them, and no argument.
+fn is_group(phrase: &str) -> bool {
+    let mut all = ELSEWHERE.iter().flat_map(|(phrases, _)| phrases.iter());
+    all.any(|it| {
+        let below = it.strip_prefix(phrase).and_then(|it| it.strip_prefix(' '));
+        below.is_some_and(|below| !below.starts_with('-'))
+    })
+}
+
+/// Returns the equivalent of the longest phrase with which a line begins.
+fn best(line: &[String]) -> Option<String> {
     let begins = |phrase: &str| {
         let words: Vec<&str> = phrase.split(' ').collect();
-        let stands = |n: usize, word: &str| line.get(n).is_some_and(|typed| typed == word);
+        let stands = |n: usize, word: &str| {
+            line.get(n)
+                .is_some_and(|typed| typed.eq_ignore_ascii_case(word))
+        };
         let anywhere = |word: &str| word.starts_with('-') && line.iter().any(|it| it == word);
         let mut words = words.iter().enumerate();
         words.all(|(n, word)| stands(n, word) || anywhere(word))
@@ -180,7 +279,9 @@ fn equivalent(line: &[String]) -> Option<String> {
     let all = all.flat_map(|(phrases, here)| phrases.iter().map(move |it| (*it, *here)));
     let matching = all.filter(|(phrase, _)| begins(phrase));
     let (phrase, here) = matching.max_by_key(|(phrase, _)| phrase.split(' ').count())?;
-    Some(told(phrase, here))
+    let next = line.get(phrase.split(' ').count());
+    let is_known = !is_group(phrase) || next.is_none_or(|next| next.starts_with('-'));
+    is_known.then(|| told(phrase, here))
 }
 
 fn told(there: &str, here: &[&str]) -> String {
@@ -242,7 +343,76 @@ mod tests {
                 "scontrol show job 7",
                 "`scontrol show job`: sluice describe step STEP",
             ),
-            ("create -f pool.yaml", "`create -f`: sluice apply -f FILE"),
+            (
+                "create -f pool.yaml",
+                "`create -f`: sluice apply -f FILE, or sluice submit -f FILE",
+            ),
+            (
+                "gpuctl apply -f job.yaml",
+                "`gpuctl apply`: sluice apply -f FILE, or sluice submit -f FILE",
+            ),
+            (
+                "gpuctl get jobs --kind training",
+                "`get jobs`: sluice get steps",
+            ),
+            (
+                "gpuctl get nodes --gpu-type A100",
+                "`--gpu-type`: sluice get platforms",
+            ),
+            (
+                "gpuctl label gpu-1 a --delete",
+                "`--delete`: sluice label node NODE KEY-",
+            ),
+            ("docker logs a -n 10", "`-n`: --tail 10"),
+            ("det e ls", "`experiment list`: sluice get steps"),
+            ("e kill 7", "`experiment kill`: sluice cancel STEP"),
+            ("det a", "`agent`: sluice get nodes"),
+            (
+                "det agent disable a --drain",
+                "`agent disable --drain`: sluice cordon NODE",
+            ),
+            ("det agent disable a", "`agent disable`: sluice drain NODE"),
+            (
+                "det slot enable a 3",
+                "`slot enable`: sluice uncordon NODE --gpu 0",
+            ),
+            (
+                "det token create",
+                "`det token create`: sluice api-token create NAME --role submitter",
+            ),
+            (
+                "osmo token list",
+                "`osmo token list`: sluice api-token list",
+            ),
+            (
+                "osmo config show POOL robots",
+                "`config show pool`: sluice get pool POOL -o yaml",
+            ),
+            (
+                "osmo config delete POOL robots",
+                "`config delete pool`: sluice delete pool POOL",
+            ),
+            (
+                "osmo profile set pool robots",
+                "`profile set pool`: sluice apply -f FILE",
+            ),
+            (
+                "submit -f a.yaml --priority LOW",
+                "`--priority LOW`: --priority-class low",
+            ),
+            (
+                "zenml resource-pool list-policies a",
+                "`resource-pool list-policies`: sluice get policies --pool POOL",
+            ),
+            (
+                "zenml resource-pool requests a --view queued",
+                "`resource-pool requests`: sluice get steps --pool POOL",
+            ),
+            (
+                "zenml resource-request delete 1",
+                "`resource-request delete`: sluice cancel STEP",
+            ),
+            ("zenml up", "`zenml up`: sluice dev"),
             ("attach-policy a b", "`attach-policy`: sluice apply -f FILE"),
             ("resource list", "`resource list`: sluice get nodes"),
             (
@@ -329,6 +499,34 @@ mod tests {
                 "write what it is: sluice describe step a, or sluice describe node a",
             ),
             (
+                "gpuctl label gpu-1 a=b",
+                "write what it is: sluice label node gpu-1 a=b",
+            ),
+            (
+                "label nodes gpu-1 a=b",
+                "write what it is: sluice label node gpu-1 a=b",
+            ),
+            (
+                "gpuctl logs a -n team",
+                "`-n` is not needed here: no other step has the same id",
+            ),
+            (
+                "zenml login",
+                "`login` is a command here too: sluice help login",
+            ),
+            (
+                "kubectl port-forward a 1:2",
+                "no equivalent of `kubectl port-forward a` is known: sluice help lists the commands",
+            ),
+            (
+                "osmo config tag POOL --set a",
+                "no equivalent of `osmo config tag` is known: sluice help lists the commands",
+            ),
+            (
+                "osmo workflow port-forward a b",
+                "no equivalent of `osmo workflow port-forward` is known: sluice help lists the commands",
+            ),
+            (
                 "delete a --yes",
                 "write what it is, such as sluice delete pool a; a step is ended by sluice cancel a",
             ),
@@ -340,8 +538,12 @@ mod tests {
             "context frob",
             "frobnicate",
             "get frobs",
-            "kubectl port-forward a 1:2",
             "describe frob a",
+            "label pods a b=c",
+            "create deployment a",
+            "workflow frob",
+            "config frob",
+            "a",
         ] {
             assert_eq!(told_of(typed), None, "{typed}");
         }

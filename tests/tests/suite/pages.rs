@@ -202,7 +202,7 @@ fn the_page_for_users_of_zenml_can_be_typed() {
 
 #[test]
 fn the_page_for_users_of_osmo_can_be_typed() {
-    assert!(run("docs/coming-from-osmo.md") >= 4);
+    assert!(run("docs/coming-from-osmo.md") >= 3);
 }
 
 #[test]

@@ -33,7 +33,17 @@ const JOIN: &[&str] = &["sluice token create --pool POOL"];
 const POOLS: &[&str] = &["sluice get pools"];
 const POOL: &[&str] = &["sluice describe pool POOL"];
 const POLICIES: &[&str] = &["sluice get policies"];
+const POOL_POLICIES: &[&str] = &["sluice get policies --pool POOL"];
+const POOL_STEPS: &[&str] = &["sluice get steps --pool POOL"];
+const NO_POLICY: &[&str] = &["sluice delete policy POOL/SUBJECT"];
+const DOCUMENT: &[&str] = &["sluice get step STEP -o yaml"];
+const VALIDATIONS: &[&str] = &["sluice get validations"];
+const ROLES: &[&str] = &["sluice get roles"];
+const TEMPLATES: &[&str] = &["sluice get templates"];
+const COPY: &[&str] = &["sluice cp PATH STEP:PATH", "sluice cp STEP:PATH PATH"];
 const APPLY: &[&str] = &["sluice apply -f FILE"];
+/// Files of other tools hold steps as well as pools.
+const APPLY_OR_SUBMIT: &[&str] = &["sluice apply -f FILE", "sluice submit -f FILE"];
 const CONTEXTS: &[&str] = &["sluice context list"];
 const CONTEXT: &[&str] = &["sluice context show"];
 const USE_CONTEXT: &[&str] = &["sluice context use NAME"];
@@ -43,7 +53,7 @@ const API_TOKEN: &[&str] = &["sluice api-token create NAME --role submitter"];
 /// Beginnings of command lines, each group with its equivalents. An option may stand anywhere after the command. One that
 /// begins with the name of a tool is a command of ours too, which means something else here.
 pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
-    (&["srun", "cmd run", "command run"], RUN),
+    (&["srun", "command run"], RUN),
     (
         &["kubectl run", "docker run"],
         &["sluice run --image IMAGE -- CMD", "sluice run -- CMD"],
@@ -54,16 +64,27 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     ),
     (&["notebook start"], &["sluice run --work notebook -- CMD"]),
     (
-        &["sbatch", "qsub", "bsub", "create", "start", "job submit"],
+        &[
+            "sbatch",
+            "qsub",
+            "bsub",
+            "create",
+            "create job",
+            "create step",
+            "start",
+            "job submit",
+            "tensorboard start",
+        ],
         SUBMIT,
     ),
     (
         &[
             "create experiment",
             "experiment create",
-            "e create",
+            "task create",
             "job run",
             "workflow submit",
+            "workflow restart",
             "pipeline run",
             "compose up",
             "up",
@@ -99,8 +120,10 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "task list",
             "workflow list",
             "experiment list",
-            "experiment ls",
-            "e list",
+            "command list",
+            "shell list",
+            "notebook list",
+            "tensorboard list",
             "pipeline runs list",
             "pipeline runs",
             "resource-request list",
@@ -122,6 +145,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "scontrol show job",
             "show",
             "show job",
+            "show step",
             "status",
             "inspect",
             "sstat",
@@ -133,6 +157,8 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "task info",
             "workflow query",
             "experiment describe",
+            "trial describe",
+            "command describe",
             "resource-request describe",
             "resource-request",
         ],
@@ -152,8 +178,13 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "task kill",
             "experiment kill",
             "experiment cancel",
-            "e kill",
+            "trial kill",
+            "command kill",
+            "shell kill",
+            "notebook kill",
+            "tensorboard kill",
             "workflow cancel",
+            "resource-request delete",
             "scontrol cancel",
         ],
         CANCEL,
@@ -165,7 +196,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "hold",
             "pause",
             "experiment pause",
-            "e pause",
+            "task pause",
         ],
         SUSPEND,
     ),
@@ -176,9 +207,17 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "release",
             "unpause",
             "experiment activate",
-            "e activate",
+            "experiment unpause",
+            "task unpause",
+            "gpuctl resume job",
         ],
         RESUME,
+    ),
+    (&["experiment list-trials"], &["sluice get steps --parts"]),
+    (&["experiment delete"], &["sluice delete step STEP"]),
+    (
+        &["experiment config", "task config", "workflow spec"],
+        DOCUMENT,
     ),
     (
         &[
@@ -201,20 +240,40 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "trial logs",
             "experiment logs",
             "workflow logs",
-            "e logs",
+            "command logs",
+            "shell logs",
+            "notebook logs",
+            "tensorboard logs",
         ],
         LOGS,
     ),
     (&["sattach"], &["sluice attach STEP"]),
     (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
     (
-        &["sbcast", "sgather", "scp", "rsync", "alloc fs", "fs"],
-        &["sluice cp PATH STEP:PATH", "sluice cp STEP:PATH PATH"],
+        &[
+            "sbcast",
+            "sgather",
+            "scp",
+            "rsync",
+            "alloc fs",
+            "fs",
+            "workflow rsync upload",
+            "workflow rsync download",
+        ],
+        COPY,
     ),
     (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
     (
-        &["job wait", "job progress", "experiment wait", "e wait"],
+        &["experiment download", "checkpoint download"],
+        &["sluice cp STEP:PATH PATH"],
+    ),
+    (
+        &["job wait", "job progress", "experiment wait"],
         &["sluice wait STEP"],
+    ),
+    (
+        &["job update"],
+        &["sluice move step STEP --pool POOL", "sluice apply -f FILE"],
     ),
     (
         &["why", "reason", "sprio", "eval", "eval status", "job eval"],
@@ -222,7 +281,11 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     ),
     (&["monitor", "journal", "config history", "events"], EVENTS),
     (
-        &["events --for", "kubectl get events --field-selector"],
+        &[
+            "events --for",
+            "workflow events",
+            "kubectl get events --field-selector",
+        ],
         &["sluice get events --step STEP"],
     ),
     (&["sinfo"], &["sluice get nodes", "sluice get pools"]),
@@ -247,17 +310,19 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "scontrol show nodes",
             "worker info",
             "resource info",
+            "show node",
             "node inspect",
         ],
         NODE,
     ),
     (&["top", "stats", "slot list", "slot", "nvidia-smi"], USAGE),
-    (&["node eligibility", "agent disable"], CORDON),
+    (&["node eligibility", "agent disable --drain"], CORDON),
     (
         &["taint"],
         &["sluice move node NODE --pool POOL", "sluice cordon NODE"],
     ),
     (&["slot disable"], &["sluice cordon NODE --gpu 0"]),
+    (&["slot enable"], &["sluice uncordon NODE --gpu 0"]),
     (
         &[
             "agent enable",
@@ -272,6 +337,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &[
             "scontrol drain",
             "node drain",
+            "agent disable",
             "worker stop",
             "scontrol update",
             "node update",
@@ -283,18 +349,23 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &["sluice label node NODE KEY=VALUE"],
     ),
     (&["node meta read"], &["sluice get nodes --show-labels"]),
+    (&["node join", "swarm join", "worker start", "join"], JOIN),
     (
+        &["add node"],
         &[
-            "add node",
-            "node join",
-            "swarm join",
-            "worker start",
-            "join",
+            "sluice token create --pool POOL",
+            "sluice move node NODE --pool POOL",
         ],
-        JOIN,
     ),
     (
-        &["remove node", "node rm", "node delete", "node purge"],
+        &["remove node"],
+        &[
+            "sluice delete node NODE",
+            "sluice move node NODE --pool POOL",
+        ],
+    ),
+    (
+        &["node rm", "node delete", "node purge"],
         &["sluice delete node NODE"],
     ),
     (
@@ -303,8 +374,6 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "pool",
             "resource-pool",
             "resource-pool list",
-            "rp",
-            "rp list",
             "config list",
             "config show",
             "partitions",
@@ -314,7 +383,22 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         POOLS,
     ),
     (&["node pool nodes"], &["sluice get nodes --pool POOL"]),
-    (&["node pool jobs"], &["sluice get steps --pool POOL"]),
+    (&["node pool jobs", "resource-pool requests"], POOL_STEPS),
+    (
+        &[
+            "resource-pool list-policies",
+            "resource-pool bindings list-workspaces",
+        ],
+        POOL_POLICIES,
+    ),
+    (&["config show pool"], &["sluice get pool POOL -o yaml"]),
+    (&["config show resource_validation"], VALIDATIONS),
+    (&["config show pod_template", "template list"], TEMPLATES),
+    (
+        &["template describe"],
+        &["sluice describe template TEMPLATE"],
+    ),
+    (&["template remove"], &["sluice delete template TEMPLATE"]),
     (
         &[
             "scontrol show partition",
@@ -330,6 +414,10 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     (
         &[
             "sacctmgr",
+            "sacctmgr list",
+            "workspace list",
+            "workspace list-pools",
+            "workspace describe",
             "quota list",
             "quota status",
             "quota inspect",
@@ -342,7 +430,6 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
     ),
     (
         &[
-            "create -f",
             "replace",
             "replace -f",
             "patch",
@@ -353,6 +440,15 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "resource-pool create",
             "resource-pool update",
             "resource-pool attach-policy",
+            "resource-pool bindings add",
+            "resource-pool bindings replace",
+            "workspace create",
+            "workspace resource-quota",
+            "template create",
+            "template set",
+            "config-policies set",
+            "rbac assign-role",
+            "profile set pool",
             "config update",
             "config rollback",
             "sacctmgr add",
@@ -379,21 +475,34 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         APPLY,
     ),
     (
-        &["kubectl apply"],
-        &["sluice apply -f FILE", "sluice submit -f FILE"],
+        &["create -f", "gpuctl apply", "kubectl apply"],
+        APPLY_OR_SUBMIT,
     ),
-    (&["diff"], &["sluice apply -f FILE --dry-run"]),
+    (
+        &["gpuctl delete -f", "kubectl delete -f"],
+        &["sluice delete -f FILE", "sluice cancel STEP"],
+    ),
+    (
+        &["diff", "config diff"],
+        &["sluice apply -f FILE --dry-run"],
+    ),
     (
         &[
             "detach-policy",
             "resource-pool detach-policy",
+            "resource-pool bindings remove",
+            "workspace delete",
             "quota delete",
             "namespace delete",
         ],
-        &["sluice delete policy POOL/SUBJECT"],
+        NO_POLICY,
     ),
     (
-        &["resource-pool delete", "node pool delete"],
+        &[
+            "resource-pool delete",
+            "node pool delete",
+            "config delete pool",
+        ],
         &["sluice delete pool POOL"],
     ),
     (
@@ -418,6 +527,7 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
             "config view",
             "config current-context",
             "cluster-info",
+            "zenml status",
             "info",
             "server info",
         ],
@@ -432,18 +542,24 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         &["config rename-context"],
         &["sluice context rename NAME NEW"],
     ),
-    (&["disconnect"], &["sluice logout"]),
+    (&["disconnect", "user logout"], &["sluice logout"]),
     (
         &["whoami", "user whoami", "profile show", "acl token self"],
         WHOAMI,
     ),
     (
-        &["user login", "config set-context", "config set-cluster"],
+        &[
+            "user login",
+            "auth login",
+            "config set-context",
+            "config set-cluster",
+        ],
         &["sluice login ADDRESS"],
     ),
     (
         &[
             "acl token create",
+            "det token create",
             "token set",
             "service-account create",
             "service-account",
@@ -452,23 +568,49 @@ pub(super) const ELSEWHERE: &[(&[&str], &[&str])] = &[
         ],
         API_TOKEN,
     ),
-    (&["acl token list"], &["sluice api-token list"]),
-    (&["acl token delete"], &["sluice api-token delete NAME"]),
     (
-        &["acl", "acl policy list", "acl role list"],
-        &["sluice get roles"],
+        &[
+            "acl token list",
+            "det token list",
+            "osmo token list",
+            "service-account list",
+        ],
+        &["sluice api-token list"],
+    ),
+    (
+        &[
+            "acl token delete",
+            "det token revoke",
+            "osmo token delete",
+            "service-account delete",
+        ],
+        &["sluice api-token delete NAME"],
+    ),
+    (
+        &["token delete"],
+        &["sluice api-token delete NAME", "sluice token revoke TOKEN"],
+    ),
+    (
+        &[
+            "acl",
+            "acl policy list",
+            "acl role list",
+            "rbac list-roles",
+            "config show role",
+        ],
+        ROLES,
     ),
     (
         &["acl policy info", "acl role info"],
         &["sluice describe role ROLE"],
     ),
     (&["acl binding-rule list"], &["sluice get bindings"]),
-    (&["template list"], &["sluice get templates"]),
     (
         &[
             "server start",
             "agent -dev",
             "deploy local",
+            "zenml up",
             "init",
             "dashboard",
             "minikube",

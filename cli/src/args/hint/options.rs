@@ -49,6 +49,10 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
             (&["--all-namespaces", "-A", "-a"], Same("--all")),
             (&["--starttime", "-S"], Same("--since 2h")),
             (&["--format"], Same("--columns ID,STATE")),
+            (&["--json"], Same("-o json")),
+            (&["--kind"], Same("--work notebook")),
+            (&["--pods"], Same("--parts")),
+            (&["--gpu-type"], Same("sluice get platforms")),
             (&["--sort-by"], Same("--sort started")),
             (&["--states"], Same("--state running")),
         ],
@@ -57,7 +61,11 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
         &["logs"],
         &[
             (&["--previous", "-p"], Same("--attempt 1")),
-            (&["--lines", "-n"], Same("--tail 10")),
+            (&["--lines"], Same("--tail 10")),
+            (
+                &["--namespace", "-n"],
+                Needless("no other step has the same id"),
+            ),
             (&["--since-time"], Same("--since 2026-01-31T08:00:00Z")),
             (
                 &["--container", "-c", "--all-containers"],
@@ -79,6 +87,10 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
         ],
     ),
     (
+        &["label"],
+        &[(&["--delete"], Same("sluice label node NODE KEY-"))],
+    ),
+    (
         &["drain"],
         &[(
             &[
@@ -97,7 +109,7 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
         &[
             (
                 &["--namespace", "-n"],
-                Needless("each document names its pool"),
+                Needless("each document names its pool, and a step its subject"),
             ),
             (
                 &["--server-side", "--prune", "--recursive", "-R"],
@@ -130,7 +142,10 @@ const REQUEST: &[FlagsWithEffect] = &[
     (&["--dependency", "--depends-on"], Same("--after STEP:ok")),
     (&["--chdir", "-D", "--cwd"], Same("--workdir DIR")),
     (&["--error"], Same("--stderr FILE")),
-    (&["--export", "--env-add"], Same("--env NAME=VALUE")),
+    (
+        &["--export", "--env-add", "--set-env"],
+        Same("--env NAME=VALUE"),
+    ),
     (
         &["--constraint", "-C", "--nodelist", "--gpu-type"],
         Same("--platform PLATFORM"),
