@@ -1,16 +1,18 @@
 //! Suggests what users of other tools mean by their commands. Pure.
 
+mod cluster_commands;
 mod elsewhere;
 mod options;
 #[cfg(test)]
 mod page;
+mod step_commands;
 mod things;
 
 use std::ffi::OsString;
 
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use elsewhere::{ELSEWHERE, FlagsEffect, TOOLS};
+use elsewhere::{FlagsEffect, SHORT_NAMES, SHORT_VERBS, TOOLS, elsewhere};
 use options::OPTIONS;
 use things::{CONDITIONS, THINGS};
 
@@ -38,8 +40,8 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
                 .or_else(|| of_condition(&value, typed))
                 .or_else(|| of_format(&value, typed))
                 .or_else(|| of_label(&value, typed))
-                .or_else(|| of_priority(&value, typed))
         }
+        ErrorKind::ValueValidation => of_priority(&said(error, ContextKind::InvalidValue)?, typed),
         ErrorKind::UnknownArgument => {
             let word = said(error, ContextKind::InvalidArg)?;
             of_foreign_thing(typed).or_else(|| of_option(&word, typed))
@@ -70,37 +72,29 @@ fn of_command(verb: &str, typed: &[String]) -> Option<String> {
     if TOOLS.contains(&verb) && line.len() > 1 {
         return Some(of_tool(line));
     }
-    // A word behind a kind of things is a command for it, which `equivalent` did not know.
-    let alone = line.get(1).is_none_or(|next| next.starts_with('-'));
-    equivalent(line).or_else(|| {
-        let mut things = THINGS.iter().filter(|_| alone);
+    let thing = || {
+        let mut things = THINGS.iter().filter(|_| names_no_command(line.get(1)));
         let (_, thing) = things.find(|(words, _)| words.contains(&verb))?;
         Some(told(verb, &[thing.get]))
-    })
+    };
+    equivalent(line)
+        .or_else(thing)
+        .or_else(|| is_group(verb).then(|| unknown(line)))
 }
 
 /// Returns the hint for a line that begins with the name of another tool.
 fn of_tool(line: &[String]) -> String {
-    let command = &line[1..];
-    let meant = if is_own(&command[0]) {
-        None
-    } else {
-        equivalent(line)
-    };
-    meant
-        .or_else(|| own(line))
-        .or_else(|| equivalent(line))
-        .or_else(|| equivalent(command))
-        .unwrap_or_else(|| {
-            if is_own(&command[0]) {
-                let verb = safe(&command[0]);
-                return format!("`{verb}` is a command here too: sluice help {verb}");
-            }
-            let words = line.iter().take_while(|word| !word.starts_with('-'));
-            let words: Vec<String> = words.take(3).cloned().collect();
-            let words = quoted(&words);
-            format!("no equivalent of `{words}` is known: sluice help lists the commands")
-        })
+    own(line)
+        .or_else(|| equivalent(&line[1..]))
+        .unwrap_or_else(|| unknown(line))
+}
+
+/// Says that a line is no command that is known here, rather than what a part of it means.
+fn unknown(line: &[String]) -> String {
+    let words = line.iter().take_while(|word| !word.starts_with('-'));
+    let words: Vec<String> = words.take(3).cloned().collect();
+    let words = quoted(&words);
+    format!("no equivalent of `{words}` is known: sluice help lists the commands")
 }
 
 /// Whether a word is a command of this program.
@@ -119,7 +113,19 @@ fn own(typed: &[String]) -> Option<String> {
             let same = quoted(line);
             Some(format!("the same here: sluice {same}"))
         }),
-        Err(mut error) => hint(&mut error, line),
+        Err(mut error) => {
+            let kind = error.kind();
+            let mut hint = || hint(&mut error, line);
+            let hint = match kind {
+                ErrorKind::UnknownArgument => hint().or_else(|| equivalent(typed)),
+                _ => equivalent(typed).or_else(hint),
+            };
+            let is_here = kind != ErrorKind::InvalidSubcommand && is_own(&line[0]);
+            hint.or_else(|| {
+                let verb = safe(&line[0]);
+                is_here.then(|| format!("`{verb}` is a command here too: sluice help {verb}"))
+            })
+        }
     }
 }
 
@@ -209,9 +215,12 @@ fn of_label(value: &str, typed: &[String]) -> Option<String> {
     if is_thing || typed[..at].last()? != "label" {
         return None;
     }
-    let is_kind = value == "nodes";
-    let rest = quoted(&typed[at + usize::from(is_kind)..]);
-    Some(format!("write what it is: sluice label node {rest}"))
+    let line = [&["label", "node"].map(str::to_owned), &typed[at..]].concat();
+    let words = std::iter::once("sluice").chain(line.iter().map(String::as_str));
+    match Args::read(words.map(OsString::from).collect()) {
+        Ok(_) => Some(format!("write what it is: sluice {}", quoted(&line))),
+        Err(mut error) => hint(&mut error, &line),
+    }
 }
 
 /// Returns the class of a step for a priority that is a word, as OSMO and gpuctl have them.
@@ -226,21 +235,7 @@ fn of_priority(value: &str, typed: &[String]) -> Option<String> {
     asks.then(|| told(&format!("--priority {}", safe(value)), &[class]))
 }
 
-/// Short names of Determined's commands, as the first word and as a later one.
-const SHORT_NAMES: [(&str, &str); 10] = [
-    ("a", "agent"),
-    ("cmd", "command"),
-    ("e", "experiment"),
-    ("j", "job"),
-    ("rp", "resource-pool"),
-    ("s", "slot"),
-    ("t", "trial"),
-    ("tpl", "template"),
-    ("u", "user"),
-    ("w", "workspace"),
-];
-const SHORT_VERBS: [(&str, &str); 3] = [("ls", "list"), ("lt", "list-trials"), ("rm", "remove")];
-
+/// Returns a line with the long names of its words.
 fn spelled_out(line: &[String]) -> Vec<String> {
     let long = |(n, word): (usize, &String)| {
         let names: &[(&str, &str)] = if n == 0 { &SHORT_NAMES } else { &SHORT_VERBS };
@@ -256,11 +251,16 @@ fn equivalent(line: &[String]) -> Option<String> {
 
 /// Whether commands are known below a phrase: a word behind it is one of them, and no argument.
 fn is_group(phrase: &str) -> bool {
-    let mut all = ELSEWHERE.iter().flat_map(|(phrases, _)| phrases.iter());
+    let mut all = elsewhere().flat_map(|(phrases, _)| phrases.iter());
     all.any(|it| {
         let below = it.strip_prefix(phrase).and_then(|it| it.strip_prefix(' '));
         below.is_some_and(|below| !below.starts_with('-'))
     })
+}
+
+/// Whether the word behind a phrase is not there, an option, or an id, which has digits where commands have none.
+fn names_no_command(next: Option<&String>) -> bool {
+    next.is_none_or(|next| next.starts_with('-') || next.contains(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns the equivalent of the longest phrase with which a line begins.
@@ -275,13 +275,12 @@ fn best(line: &[String]) -> Option<String> {
         let mut words = words.iter().enumerate();
         words.all(|(n, word)| stands(n, word) || anywhere(word))
     };
-    let all = ELSEWHERE.iter();
+    let all = elsewhere();
     let all = all.flat_map(|(phrases, here)| phrases.iter().map(move |it| (*it, *here)));
     let matching = all.filter(|(phrase, _)| begins(phrase));
     let (phrase, here) = matching.max_by_key(|(phrase, _)| phrase.split(' ').count())?;
     let next = line.get(phrase.split(' ').count());
-    let is_known = !is_group(phrase) || next.is_none_or(|next| next.starts_with('-'));
-    is_known.then(|| told(phrase, here))
+    (!is_group(phrase) || names_no_command(next)).then(|| told(phrase, here))
 }
 
 fn told(there: &str, here: &[&str]) -> String {
@@ -366,7 +365,6 @@ mod tests {
             ("docker logs a -n 10", "`-n`: --tail 10"),
             ("det e ls", "`experiment list`: sluice get steps"),
             ("e kill 7", "`experiment kill`: sluice cancel STEP"),
-            ("det a", "`agent`: sluice get nodes"),
             (
                 "det agent disable a --drain",
                 "`agent disable --drain`: sluice cordon NODE",
@@ -413,6 +411,11 @@ mod tests {
                 "`resource-request delete`: sluice cancel STEP",
             ),
             ("zenml up", "`zenml up`: sluice dev"),
+            ("show 7", "`show`: sluice describe step STEP"),
+            (
+                "osmo token set ci",
+                "`token set`: sluice api-token create NAME --role submitter",
+            ),
             ("attach-policy a b", "`attach-policy`: sluice apply -f FILE"),
             ("resource list", "`resource list`: sluice get nodes"),
             (
@@ -503,10 +506,6 @@ mod tests {
                 "write what it is: sluice label node gpu-1 a=b",
             ),
             (
-                "label nodes gpu-1 a=b",
-                "write what it is: sluice label node gpu-1 a=b",
-            ),
-            (
                 "gpuctl logs a -n team",
                 "`-n` is not needed here: no other step has the same id",
             ),
@@ -520,11 +519,23 @@ mod tests {
             ),
             (
                 "osmo config tag POOL --set a",
-                "no equivalent of `osmo config tag` is known: sluice help lists the commands",
+                "no equivalent of `config tag POOL` is known: sluice help lists the commands",
             ),
             (
                 "osmo workflow port-forward a b",
-                "no equivalent of `osmo workflow port-forward` is known: sluice help lists the commands",
+                "no equivalent of `workflow port-forward a` is known: sluice help lists the commands",
+            ),
+            (
+                "create deployment a",
+                "no equivalent of `create deployment a` is known: sluice help lists the commands",
+            ),
+            (
+                "workflow frob",
+                "no equivalent of `workflow frob` is known: sluice help lists the commands",
+            ),
+            (
+                "osmo token roles ci",
+                "no equivalent of `osmo token roles` is known: sluice help lists the commands",
             ),
             (
                 "delete a --yes",
@@ -540,9 +551,6 @@ mod tests {
             "get frobs",
             "describe frob a",
             "label pods a b=c",
-            "create deployment a",
-            "workflow frob",
-            "config frob",
             "a",
         ] {
             assert_eq!(told_of(typed), None, "{typed}");
@@ -595,7 +603,7 @@ mod tests {
         let things = THINGS
             .iter()
             .map(|(_, it)| [it.get, it.describe, it.delete]);
-        let equivalents = ELSEWHERE.iter().flat_map(|(_, here)| here.iter().copied());
+        let equivalents = elsewhere().flat_map(|(_, here)| here.iter().copied());
         for line in equivalents.chain(things.flatten()) {
             if let Some(other) = line.strip_prefix("sluice-coordinator ") {
                 // Its own commands, which the suite runs on `docs/coming-from-nomad.md` and `docs/operations.md`.
@@ -610,7 +618,7 @@ mod tests {
                 _ => {}
             }
         }
-        for phrase in ELSEWHERE.iter().flat_map(|(phrases, _)| *phrases) {
+        for phrase in elsewhere().flat_map(|(phrases, _)| *phrases) {
             let hint = told_of(phrase).unwrap_or_else(|| panic!("{phrase} has no hint"));
             assert!(
                 hint.starts_with(&format!("Sluice's equivalent of `{phrase}`")),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::elsewhere::{ELSEWHERE, FlagsEffect, TOOLS};
+use super::elsewhere::{FlagsEffect, TOOLS, elsewhere};
 use super::options::OPTIONS;
 use super::things::{CONDITIONS, THINGS};
 
@@ -21,7 +21,7 @@ fn page() -> String {
         tools.join(", ")
     );
     page += "| there | here |\n|---|---|\n";
-    for (phrases, here) in ELSEWHERE {
+    for (phrases, here) in elsewhere() {
         page += &row(phrases, here);
     }
     page += "\n## Things\n\nAfter `get`, `describe` or `delete`:\n\n| there | get | describe | delete |\n|---|---|---|---|\n";

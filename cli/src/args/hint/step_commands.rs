@@ -1,0 +1,260 @@
+//! Commands of other tools for jobs, with their equivalents.
+
+const SUBMIT: &[&str] = &[
+    "sluice submit SCRIPT",
+    "sluice submit -f FILE",
+    "sluice submit -- CMD",
+];
+const SUBMIT_FILE: &[&str] = &["sluice submit -f FILE"];
+const RUN: &[&str] = &["sluice run --gpus 2 -- CMD"];
+const STEPS: &[&str] = &["sluice get steps"];
+const STEP: &[&str] = &["sluice describe step STEP"];
+const CANCEL: &[&str] = &["sluice cancel STEP"];
+const SUSPEND: &[&str] = &["sluice suspend STEP"];
+const RESUME: &[&str] = &["sluice resume STEP"];
+const REQUEUE: &[&str] = &["sluice requeue STEP"];
+const LOGS: &[&str] = &["sluice logs -f STEP"];
+const EXEC: &[&str] = &["sluice exec STEP -- CMD"];
+const EXPLAIN: &[&str] = &["sluice explain STEP"];
+const EVENTS: &[&str] = &["sluice get events"];
+const DOCUMENT: &[&str] = &["sluice get step STEP -o yaml"];
+const COPY: &[&str] = &["sluice cp PATH STEP:PATH", "sluice cp STEP:PATH PATH"];
+
+/// Beginnings of command lines, each group with its equivalents.
+pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
+    (&["srun", "command run"], RUN),
+    (
+        &["kubectl run", "docker run"],
+        &["sluice run --image IMAGE -- CMD", "sluice run -- CMD"],
+    ),
+    (
+        &["srun --pty", "salloc", "interact", "shell start"],
+        &["sluice run -it -- CMD"],
+    ),
+    (&["notebook start"], &["sluice run --work notebook -- CMD"]),
+    (
+        &[
+            "sbatch",
+            "qsub",
+            "bsub",
+            "create",
+            "create job",
+            "create step",
+            "start",
+            "job submit",
+            "tensorboard start",
+        ],
+        SUBMIT,
+    ),
+    (
+        &[
+            "create experiment",
+            "experiment create",
+            "task create",
+            "job run",
+            "workflow submit",
+            "workflow restart",
+            "pipeline run",
+            "compose up",
+            "up",
+            "nomad run",
+        ],
+        SUBMIT_FILE,
+    ),
+    (
+        &["job dispatch"],
+        &["sluice submit -f FILE --env NAME=VALUE"],
+    ),
+    (
+        &[
+            "job plan",
+            "plan",
+            "workflow validate",
+            "job validate",
+            "validate",
+        ],
+        &["sluice submit -f FILE --dry-run"],
+    ),
+    (
+        &[
+            "squeue",
+            "qstat",
+            "bjobs",
+            "ps",
+            "ls",
+            "list",
+            "queue",
+            "job list",
+            "job status",
+            "task list",
+            "workflow list",
+            "experiment list",
+            "command list",
+            "shell list",
+            "notebook list",
+            "tensorboard list",
+            "pipeline runs list",
+            "pipeline runs",
+            "resource-request list",
+            "container ls",
+        ],
+        STEPS,
+    ),
+    (
+        &["sacct", "history"],
+        &[
+            "sluice get steps --state succeeded,failed",
+            "sluice get events",
+        ],
+    ),
+    (
+        &[
+            "scontrol",
+            "scontrol show",
+            "scontrol show job",
+            "show",
+            "show job",
+            "show step",
+            "status",
+            "inspect",
+            "sstat",
+            "seff",
+            "job info",
+            "job inspect",
+            "alloc",
+            "alloc status",
+            "task info",
+            "workflow query",
+            "experiment describe",
+            "trial describe",
+            "command describe",
+            "resource-request describe",
+            "resource-request",
+        ],
+        STEP,
+    ),
+    (
+        &[
+            "scancel",
+            "qdel",
+            "bkill",
+            "kill",
+            "stop",
+            "rm",
+            "remove",
+            "job cancel",
+            "job stop",
+            "task kill",
+            "experiment kill",
+            "experiment cancel",
+            "trial kill",
+            "command kill",
+            "shell kill",
+            "notebook kill",
+            "tensorboard kill",
+            "workflow cancel",
+            "resource-request delete",
+            "scontrol cancel",
+        ],
+        CANCEL,
+    ),
+    (
+        &[
+            "scontrol hold",
+            "scontrol suspend",
+            "hold",
+            "pause",
+            "experiment pause",
+            "task pause",
+        ],
+        SUSPEND,
+    ),
+    (
+        &[
+            "scontrol release",
+            "scontrol resume",
+            "release",
+            "unpause",
+            "experiment activate",
+            "experiment unpause",
+            "task unpause",
+            "gpuctl resume job",
+        ],
+        RESUME,
+    ),
+    (&["experiment list-trials"], &["sluice get steps --parts"]),
+    (&["experiment delete"], &["sluice delete step STEP"]),
+    (
+        &["experiment config", "task config", "workflow spec"],
+        DOCUMENT,
+    ),
+    (
+        &[
+            "scontrol requeue",
+            "restart",
+            "job restart",
+            "alloc stop",
+            "alloc restart",
+            "retry",
+        ],
+        REQUEUE,
+    ),
+    (
+        &[
+            "tail",
+            "output",
+            "alloc logs",
+            "job cat",
+            "task logs",
+            "trial logs",
+            "experiment logs",
+            "workflow logs",
+            "command logs",
+            "shell logs",
+            "notebook logs",
+            "tensorboard logs",
+        ],
+        LOGS,
+    ),
+    (&["sattach"], &["sluice attach STEP"]),
+    (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
+    (
+        &[
+            "sbcast",
+            "sgather",
+            "scp",
+            "rsync",
+            "alloc fs",
+            "fs",
+            "workflow rsync upload",
+            "workflow rsync download",
+        ],
+        COPY,
+    ),
+    (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
+    (
+        &["experiment download", "checkpoint download"],
+        &["sluice cp STEP:PATH PATH"],
+    ),
+    (
+        &["job wait", "job progress", "experiment wait"],
+        &["sluice wait STEP"],
+    ),
+    (
+        &["job update"],
+        &["sluice move step STEP --pool POOL", "sluice apply -f FILE"],
+    ),
+    (
+        &["why", "reason", "sprio", "eval", "eval status", "job eval"],
+        EXPLAIN,
+    ),
+    (&["monitor", "journal", "config history", "events"], EVENTS),
+    (
+        &[
+            "events --for",
+            "workflow events",
+            "kubectl get events --field-selector",
+        ],
+        &["sluice get events --step STEP"],
+    ),
+];
