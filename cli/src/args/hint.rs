@@ -215,6 +215,13 @@ fn of_label(value: &str, typed: &[String]) -> Option<String> {
     if is_thing || typed[..at].last()? != "label" {
         return None;
     }
+    let pools = |word: &String| word.starts_with("runwhere.ai/pool=");
+    if typed[at..].iter().any(pools) {
+        return Some(told(
+            "label NODE runwhere.ai/pool=POOL",
+            &["sluice move node NODE --pool POOL"],
+        ));
+    }
     let line = [&["label", "node"].map(str::to_owned), &typed[at..]].concat();
     let words = std::iter::once("sluice").chain(line.iter().map(String::as_str));
     match Args::read(words.map(OsString::from).collect()) {
@@ -306,6 +313,9 @@ fn of_thing(noun: &str, typed: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     fn error_of(line: &str) -> (Option<String>, String) {
@@ -361,6 +371,10 @@ mod tests {
             (
                 "gpuctl label gpu-1 a --delete",
                 "`--delete`: sluice label node NODE KEY-",
+            ),
+            (
+                "gpuctl label gpu-1 runwhere.ai/pool=training",
+                "`label NODE runwhere.ai/pool=POOL`: sluice move node NODE --pool POOL",
             ),
             ("docker logs a -n 10", "`-n`: --tail 10"),
             ("det e ls", "`experiment list`: sluice get steps"),
@@ -555,6 +569,32 @@ mod tests {
         ] {
             assert_eq!(told_of(typed), None, "{typed}");
         }
+    }
+
+    /// Commands of other tools on the pages for their users, each as a comment above its equivalent.
+    #[test]
+    fn every_command_on_the_pages_for_users_of_other_tools_has_an_equivalent() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let mut checked = 0;
+        for file in fs::read_dir(docs).unwrap().map(|it| it.unwrap().path()) {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            if !name.starts_with("coming-from-") {
+                continue;
+            }
+            let page = fs::read_to_string(&file).unwrap();
+            for line in page.lines().filter_map(|line| line.strip_prefix("# ")) {
+                let line = line.split(", ").next().unwrap_or_default();
+                let line = line.trim_end_matches([',', ' ', '\\']);
+                let tool = line.split(' ').next().unwrap_or_default();
+                if !TOOLS.contains(&tool) || line == tool {
+                    continue;
+                }
+                let hint = told_of(line).unwrap_or_else(|| panic!("{name}: {line} has no hint"));
+                assert!(!hint.starts_with("no equivalent"), "{name}: {line}: {hint}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 100, "the search is broken: {checked} commands");
     }
 
     #[test]

@@ -190,6 +190,7 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "profile set pool",
             "config update",
             "config rollback",
+            "operator scheduler set-config",
             "sacctmgr add",
             "sacctmgr modify",
             "create pool",

@@ -54,6 +54,7 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
             "job run",
             "workflow submit",
             "workflow restart",
+            "job submit-file",
             "pipeline run",
             "compose up",
             "up",
@@ -85,7 +86,6 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
             "list",
             "queue",
             "job list",
-            "job status",
             "task list",
             "workflow list",
             "experiment list",
@@ -216,6 +216,10 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         ],
         LOGS,
     ),
+    (
+        &["job status"],
+        &["sluice get steps", "sluice describe step STEP"],
+    ),
     (&["sattach"], &["sluice attach STEP"]),
     (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
     (
@@ -245,7 +249,15 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         &["sluice move step STEP --pool POOL", "sluice apply -f FILE"],
     ),
     (
-        &["why", "reason", "sprio", "eval", "eval status", "job eval"],
+        &[
+            "why",
+            "reason",
+            "sprio",
+            "eval",
+            "eval status",
+            "job eval",
+            "task explain",
+        ],
         EXPLAIN,
     ),
     (&["monitor", "journal", "config history", "events"], EVENTS),
