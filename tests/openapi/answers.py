@@ -188,7 +188,7 @@ def see(judge):
 
 def allocate(judge):
     held = judge.call(
-        201, "post", "/v1/allocations", body={"id": "held", "resources": {"cpu_count": 0.1}, "reclaim_tolerance": "none"}
+        201, "post", "/v1/allocations", body={"id": "held", "resources": {"cpu_count": 0.1}, "reclaim_tolerance": "any"}
     )
     assert held["allocation"]["lease"] == "2m", held
     judge.state_of("held", "running")
@@ -198,7 +198,7 @@ def allocate(judge):
     assert renewed["allocation"]["state"] == "allocated", renewed
     assert renewed["allocation"]["holder"] == "running", renewed
     judge.call(200, "post", "/v1/allocations/{step}:renew", step="held")
-    assert judge.call(200, "get", "/v1/allocations/{step}", step="held")["preemptible"] is False
+    assert judge.call(200, "get", "/v1/allocations/{step}", step="held")["grace_period"] == "0s"
     listed = judge.call(200, "get", "/v1/allocations", "?state=running&limit=2")["items"]
     assert [step["id"] for step in listed] == ["held"], listed
     judge.error(409, "not_an_allocation", "get", "/v1/allocations/{step}", step="whole")

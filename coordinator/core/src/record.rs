@@ -20,7 +20,7 @@ pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
 pub use log_entry::LogEntry;
 pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
-pub use step::{PartQueued, PartsEnded, Renewed, StepEnded, StepMoved, StepQueued, StepRejected};
+pub use step::{PartQueued, PartsEnded, Renewal, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
 pub use subject::RecordSubject;
 
@@ -153,7 +153,7 @@ pub enum Record {
     /// A caller suspended a step. It is not considered until a caller resumes it.
     Held { step: StepId },
     /// The holder of an allocation renewed it.
-    Renewed(Renewed),
+    Renewed(Renewal),
     /// A caller resumed a step that a caller had suspended.
     Unheld { step: StepId },
     /// A node's agent reported which GPUs are unfit, and why. All others are fit.

@@ -5,7 +5,7 @@
 
 use coordinator_core::record::{
     Adopted, Allocated, CarvingFailed, Ended, GpusCordoned, JoinRefused, JoinTokenUsed,
-    NodeDraining, NotSuspended, PoolPut, Renewed, Started, StepQueued, Suspended, Suspending,
+    NodeDraining, NotSuspended, PoolPut, Started, StepQueued, Suspended, Suspending,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -219,10 +219,7 @@ impl RecordLogger {
             Record::NodeRefused { .. } => {}
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
-            // Holders renew every few seconds.
-            Record::Renewed(Renewed { step, until, .. }) => {
-                debug!(%step, until = until.unix_millis(), "allocation renewed")
-            }
+            Record::Renewed(it) => debug!(step = %it.step, "allocation renewed"),
             Record::Unheld { step } => info!(%step, "step released"),
             Record::GpusReported { .. }
             | Record::GpusCordoned(_)

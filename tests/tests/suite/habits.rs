@@ -68,7 +68,7 @@ const HABITS: &[(&str, i32, &str)] = &[
         "sluice get steps --state succeeded,failed",
     ),
     ("seff ended", USAGE, "sluice describe step STEP"),
-    ("salloc --gpus 1", USAGE, "sluice run -it -- CMD"),
+    ("salloc --gpus 1", USAGE, "sluice allocate --gpus 2 -- CMD"),
     // kubectl
     ("get pods", USAGE, "`get pods`: sluice get steps"),
     ("get pods -A", USAGE, "`get pods`: sluice get steps"),

@@ -28,9 +28,10 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         &["sluice run --image IMAGE -- CMD", "sluice run -- CMD"],
     ),
     (
-        &["srun --pty", "salloc", "interact", "shell start"],
+        &["srun --pty", "interact", "shell start"],
         &["sluice run -it -- CMD"],
     ),
+    (&["salloc"], &["sluice allocate --gpus 2 -- CMD"]),
     (&["notebook start"], &["sluice run --work notebook -- CMD"]),
     (
         &[
@@ -173,7 +174,6 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         &[
             "scontrol release",
             "scontrol resume",
-            "release",
             "unpause",
             "experiment activate",
             "experiment unpause",

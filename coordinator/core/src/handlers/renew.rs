@@ -9,7 +9,7 @@ use crate::attempts::leases::await_renewal;
 use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
-use crate::record::{Record, Renewed};
+use crate::record::{Record, Renewal};
 
 pub(crate) fn on_renew(
     ctx: &mut Context,
@@ -41,7 +41,7 @@ fn renew(
         return Err(Refusal::StepOver { step, state });
     }
     let until = ctx.now() + lease.unwrap_or(own);
-    ctx.record(Record::Renewed(Renewed {
+    ctx.record(Record::Renewed(Renewal {
         step,
         until,
         holder,

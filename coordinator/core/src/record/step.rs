@@ -97,7 +97,7 @@ pub struct StepEnded {
 /// The holder of an allocation renewed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
-pub struct Renewed {
+pub struct Renewal {
     pub step: StepId,
     /// Time at which it ends unless it is renewed again.
     pub until: Time,

@@ -8,7 +8,7 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Renewed, Started, StepEnded, StepMoved, Stopping, Suspending,
+    PoolPut, Record, Renewal, Started, StepEnded, StepMoved, Stopping, Suspending,
 };
 
 /// The subject of a record.
@@ -77,7 +77,7 @@ impl Record {
             | R::StepEnded(StepEnded { step, .. })
             | R::Held { step }
             | R::Unheld { step } => (A::Step(step), E::Waiting(step)),
-            R::Renewed(Renewed { step, .. })
+            R::Renewed(Renewal { step, .. })
             | R::Nominated { step, .. }
             | R::Withdrawn { step }
             | R::PartsEnded(PartsEnded { step, .. })

@@ -293,7 +293,7 @@ pub enum Refusal {
     /// The step has a program.
     #[error(
         "step `{step}` is no allocation: it runs a program, and is neither renewed nor released; `sluice cancel {step}` \
-         ends it"
+         ends it, and `sluice resume {step}` lets a suspended one go on"
     )]
     NotAnAllocation { step: StepId },
     /// The step is an allocation, which nobody but its holder can take up again.

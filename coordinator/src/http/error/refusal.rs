@@ -78,24 +78,20 @@ fn of_step(step: &StepId) -> Vec<(&'static str, Detail)> {
 /// Returns the names and numbers in a refusal's message.
 pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
-        Refusal::UnknownStep { step }
-        | Refusal::IdDeleted { step }
-        | Refusal::NotAnAllocation { step }
-        | Refusal::IsAllocation { step } => of_step(step),
+        Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
+        Refusal::NotAnAllocation { step } | Refusal::IsAllocation { step } => of_step(step),
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }
         | Refusal::TooManyPlatforms { pool, .. } => texts([("pool", pool.as_str())]),
-        Refusal::ClusterNamesPool { pool, field } => {
-            texts([("pool", pool.as_str()), ("field", field)])
-        }
+        Refusal::ClusterNamesPool { pool, field } => of_pool(pool, ("field", field)),
         Refusal::UnknownPlatform { pool, platform, .. } => {
             texts([("pool", pool.as_str()), ("platform", platform.as_str())])
         }
         Refusal::ReservedPlatform { platform } => texts([("platform", platform.as_str())]),
         Refusal::UnknownTemplate { template } => texts([("template", template.as_str())]),
         Refusal::PoolNamesTemplate { pool, template, .. } => {
-            texts([("pool", pool.as_str()), ("template", template.as_str())])
+            of_pool(pool, ("template", template.as_str()))
         }
         Refusal::UnknownValidation { validation } => texts([("validation", validation.as_str())]),
         Refusal::PoolNamesValidation {
@@ -177,6 +173,10 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             counted(("step", step.as_str()), ("hosts", *hosts as usize))
         }
     }
+}
+
+fn of_pool(pool: &PoolName, other: (&'static str, &str)) -> Vec<(&'static str, Detail)> {
+    texts([("pool", pool.as_str()), other])
 }
 
 fn of_named_validation(

@@ -6,12 +6,12 @@ use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
 use super::{ApplyResult, Mismatch, need, step_mut};
-use crate::record::Renewed;
+use crate::record::Renewal;
 use crate::state::State;
 
 impl State {
-    pub(super) fn on_renewed(&mut self, it: &Renewed) -> ApplyResult {
-        let Renewed {
+    pub(super) fn on_renewed(&mut self, it: &Renewal) -> ApplyResult {
+        let Renewal {
             step: id,
             until,
             holder,
