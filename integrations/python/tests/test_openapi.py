@@ -49,7 +49,7 @@ ALL: Json = {
     "stdout": "/o",
     "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,
     "free_preemptions": True, "timeout": 1, "queue_timeout": 1, "begin": "t", "deadline": "t", "after": ["a"],
-    "grace_period": 1,
+    "grace_period": 1, "lease": "1m", "reclaim_tolerance": "none",
 }  # fmt: skip
 """Every setting."""
 
@@ -70,13 +70,16 @@ def test_settings_are_the_fields_of_a_request(document: Json) -> None:
 
 
 def test_choices_are_those_of_the_document(document: Json) -> None:
-    hints = {"on_preempt": "OnPreempt", "priority_class": "PriorityClass", "work": "Work", "cpu_mode": "CpuMode"}
+    hints = {"on_preempt": "OnPreempt", "priority_class": "PriorityClass", "work": "Work", "cpu_mode": "CpuMode",
+             "reclaim_tolerance": "ReclaimTolerance"}
     names = {"Literal": Literal}
     for setting, kind in hints.items():
         choices = get_args(eval(_spec.Settings.__annotations__[setting].__forward_arg__, names))
         assert set(choices) == set(schema(document, kind)["enum"]), setting
     assert set(get_args(_model.State)) == set(schema(document, "StepState")["enum"])
     assert get_origin(_model.State) is Literal
+    assert set(get_args(_model.AllocationState)) == set(schema(document, "AllocationState")["enum"])
+    assert set(get_args(_model.HolderState)) == set(schema(document, "HolderState")["enum"])
 
 
 def test_filters_are_the_parameters_of_the_list(document: Json) -> None:
@@ -101,6 +104,7 @@ def flows(api: Api) -> Iterator[Flow[Any]]:
     yield api.logs("a", "stdout", follow=False, attempt=1, since="10m", timestamps=True)
     yield from (api.events("now", "a", "n", True), api.move("a", "p"))
     yield api.delete("a")
+    yield from (api.allocate(spec), api.renew("a", "idle", 5), api.release("a", 5))
     yield from (api.act("a", verb, 5) for verb in ("cancel",))
     yield from (api.act("a", verb, None) for verb in ("suspend", "resume", "requeue"))
     yield from (api.cancel_many({"id": "a"}, False, True, 5), api.cancel_many({}, True, False, None))
@@ -146,9 +150,13 @@ class Noting(dict[str, Any]):
 def test_every_field_that_is_read_is_described(document: Json, client: sluice.Client) -> None:
     step = client.wait(client.submit(["true"], **SMALL))
     array = client.wait(client.submit(["true"], array="0-1", **SMALL))
+    held = client.allocate(**SMALL)
+    client.release(held)
     answers: list[tuple[str, Callable[[Json], Any], Json]] = [
         ("Step", _model.to_step, step.raw),
         ("Step", _model.to_step, array.raw),
+        ("Step", _model.to_step, held.raw),
+        ("Allocation", _model.to_allocation, held.raw["allocation"]),
         ("Pool", _model.to_pool, client.pool("default").raw),
         ("Node", _model.to_node, next(client.nodes()).raw),
         ("Preview", _model.to_preview, client.preview(["true"]).raw),

@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     )
     from sluice._executor import Executor as Executor, StepFuture as StepFuture
     from sluice._model import (
+        Allocation as Allocation,
+        AllocationState as AllocationState,
         Cancelled as Cancelled,
         Chunk as Chunk,
         Event as Event,
         Explanation as Explanation,
+        HolderState as HolderState,
         KeptFiles as KeptFiles,
         Node as Node,
         Parts as Parts,
@@ -77,10 +80,13 @@ _HOMES = {
     ),
     "_executor": ("Executor", "StepFuture"),
     "_model": (
+        "Allocation",
+        "AllocationState",
         "Cancelled",
         "Chunk",
         "Event",
         "Explanation",
+        "HolderState",
         "KeptFiles",
         "Node",
         "Parts",

@@ -25,7 +25,7 @@ from sluice._errors import (
     refusal,
 )
 from sluice._flow import Emit, Flow, Open, Read, Reply, Request, Send, Sleep, SseParser, collected, pauses
-from sluice._model import Cancelled, Chunk, Event, Explanation, Json, Node, Pool, Preview, State, Step
+from sluice._model import Cancelled, Chunk, Event, Explanation, HolderState, Json, Node, Pool, Preview, State, Step
 from sluice._spec import Duration, StepSpec, duration, moment
 from sluice._stamps import StampParser
 
@@ -280,6 +280,21 @@ class Api:
         request = Request("POST", f"{_path(step)}:{verb}", _grace(grace), {})
         return (yield from self._send(_model.to_step, request))
 
+    def allocate(self, spec: StepSpec) -> Flow[Step]:
+        body = yield from self._body(spec, set())
+        return (yield from self._send(_model.to_step, Request("POST", "/v1/allocations", body=body)))
+
+    def renew(self, step: StepRef, state: HolderState | None, lease: Duration | None) -> Flow[Step]:
+        body: Json = {"state": state} if state else {}
+        if lease is not None:
+            body["lease"] = duration(lease)
+        request = Request("POST", f"{_path(step, 'allocations')}:renew", body=body)
+        return (yield from self._send(_model.to_step, request))
+
+    def release(self, step: StepRef, grace: Duration | None) -> Flow[Step]:
+        request = Request("POST", f"{_path(step, 'allocations')}:release", _grace(grace), {})
+        return (yield from self._send(_model.to_step, request))
+
     def move(self, step: StepRef, pool: str) -> Flow[Step]:
         request = Request("POST", f"{_path(step)}:move", body={"pool": pool})
         yield from self._send(_same, request)
@@ -369,8 +384,8 @@ def _id(step: StepRef) -> str:
     return step.id if isinstance(step, Step) else step
 
 
-def _path(step: StepRef) -> str:
-    return f"/v1/steps/{_escaped(_id(step))}"
+def _path(step: StepRef, kind: str = "steps") -> str:
+    return f"/v1/{kind}/{_escaped(_id(step))}"
 
 
 def _escaped(name: str) -> str:

@@ -18,7 +18,7 @@ from sluice._context import Context
 from sluice._drive import drive_async, options
 from sluice._errors import Refused, SluiceError
 from sluice._flow import Emit, Flow, collected
-from sluice._model import Cancelled, Chunk, Event, Explanation, Node, Pool, Preview, State, Step
+from sluice._model import Cancelled, Chunk, Event, Explanation, HolderState, Node, Pool, Preview, State, Step
 from sluice._spec import Duration, Settings, StepSpec
 
 if TYPE_CHECKING:
@@ -181,6 +181,20 @@ class AsyncClient:
     ) -> Cancelled:
         """Cancels all steps that the filters select."""
         return await self._done(self._api.cancel_many(filters, all, dry_run, grace_period))
+
+    async def allocate(self, **settings: Unpack[Settings]) -> Step:
+        """Asks for resources that something else works with."""
+        return await self._done(self._api.allocate(StepSpec([], **settings)))
+
+    async def renew(
+        self, allocation: StepRef, *, state: HolderState | None = None, lease: Duration | None = None
+    ) -> Step:
+        """Lets an allocation last for `lease` from now on, or for its own lease."""
+        return await self._done(self._api.renew(allocation, state, lease))
+
+    async def release(self, allocation: StepRef, *, grace_period: Duration | None = None) -> Step:
+        """Ends an allocation; programs inside it are killed after `grace_period`, at once if it is absent."""
+        return await self._done(self._api.release(allocation, grace_period))
 
     async def suspend(self, step: StepRef) -> Step:
         """Freezes a running step, or holds a queued one back."""

@@ -17,7 +17,7 @@ from sluice._context import Context
 from sluice._drive import drive, options
 from sluice._errors import Refused, SluiceError
 from sluice._flow import Flow
-from sluice._model import Cancelled, Chunk, Event, Explanation, Node, Pool, Preview, State, Step
+from sluice._model import Cancelled, Chunk, Event, Explanation, HolderState, Node, Pool, Preview, State, Step
 from sluice._spec import Duration, Settings, StepSpec
 
 if TYPE_CHECKING:
@@ -252,6 +252,29 @@ class Client:
         0
         """
         return self._done(self._api.cancel_many(filters, all, dry_run, grace_period))
+
+    def allocate(self, **settings: Unpack[Settings]) -> Step:
+        """Asks for resources that something else works with; its holder renews it before its lease is over.
+
+        >>> held = client.allocate(cpus=0.1, memory="64MiB", lease="5m", preemptible=True)
+        >>> client.wait(held, "running").allocation.state
+        'allocated'
+        >>> client.renew(held, state="running").allocation.holder
+        'running'
+        >>> client.wait(client.release(held)).allocation.state
+        'released'
+        """
+        return self._done(self._api.allocate(StepSpec([], **settings)))
+
+    def renew(
+        self, allocation: StepRef, *, state: HolderState | None = None, lease: Duration | None = None
+    ) -> Step:
+        """Lets an allocation last for `lease` from now on, or for its own lease."""
+        return self._done(self._api.renew(allocation, state, lease))
+
+    def release(self, allocation: StepRef, *, grace_period: Duration | None = None) -> Step:
+        """Ends an allocation; programs inside it are killed after `grace_period`, at once if it is absent."""
+        return self._done(self._api.release(allocation, grace_period))
 
     def suspend(self, step: StepRef) -> Step:
         """Freezes a running step, which keeps its memory and releases the rest; a queued one does not start."""

@@ -81,6 +81,36 @@ class Parts:
         return self.succeeded + self.failed + self.cancelled
 
 
+AllocationState = Literal[
+    "queued",
+    "allocated",
+    "preempting",
+    "preempted",
+    "releasing",
+    "released",
+    "expired",
+    "rejected",
+    "lost",
+]
+"""States of an allocation."""
+
+HolderState = Literal["submitted", "running", "idle"]
+"""States of the work for which an allocation is held."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a step that is an allocation has besides."""
+
+    state: AllocationState
+    expires_at: datetime | None
+    """Time at which it ends unless it is renewed before; `None` if it has ended."""
+    holder: HolderState | None
+    """State of its holder's work, as last reported."""
+    release_by: datetime | None
+    """Time until which its holder may release it by itself, if it is being preempted."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A step, an array or a part of one, as it was when the coordinator answered."""
@@ -108,6 +138,8 @@ class Step:
     """Index in its array, if it is a part of one."""
     parts: Parts | None
     """Progress of the parts, if it is an array."""
+    allocation: Allocation | None
+    """State and lease, if it is an allocation."""
     raw: Json = field(repr=False, compare=False)
     """The whole answer."""
 
@@ -288,8 +320,15 @@ def to_step(raw: Json) -> Step:
         finished_at=to_time(raw["finished_at"]),
         array_index=raw.get("array_index"),
         parts=Parts(**{name: array["parts"][name] for name in Parts.__dataclass_fields__}) if array else None,
+        allocation=to_allocation(raw["allocation"]) if raw.get("allocation") else None,
         raw=raw,
     )
+
+
+def to_allocation(raw: Json) -> Allocation:
+    """Reads what only an allocation has."""
+    expires, release = to_time(raw.get("expires_at")), to_time(raw.get("release_by"))
+    return Allocation(raw["state"], expires, raw.get("holder"), release)
 
 
 def to_end(raw: Json) -> End:

@@ -110,6 +110,12 @@ class Settings(TypedDict, total=False):
     grace_period: Duration
     """Time between the stop signal and the kill."""
 
+    # Allocations alone: `Client.allocate`.
+    lease: Duration
+    """Time until the next renewal must come; two minutes if absent."""
+    reclaim_tolerance: Literal["none", "coordinated", "any"]
+    """Whether it may be taken back: not at all, after its grace period, or at once."""
+
 
 class StepSpec:
     """A step to submit: a command and its settings.
@@ -224,6 +230,6 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "after": list,
     "begin": moment,
     "deadline": moment,
-    **dict.fromkeys(("suspend_timeout", "timeout", "queue_timeout", "grace_period"), duration),
+    **dict.fromkeys(("suspend_timeout", "timeout", "queue_timeout", "grace_period", "lease"), duration),
 }
 """How values are written that are not written as they are."""
