@@ -24,7 +24,7 @@ use alloc::string::String;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::pool::PoolSpec;
-use sluice_common::state::NodeState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
@@ -132,15 +132,20 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
 }
 
 fn queue_untracked(ctx: &mut Context, node: &NodeName, step: &StepId) {
-    let latest = ctx.state().step(step).and_then(Step::latest);
-    if latest.is_some_and(Attempt::has_ended) {
-        queue_again(
-            ctx,
-            Record::Requeued {
-                step: step.clone(),
-                reason: Cause::LostTrack { node: node.clone() },
-            },
-        );
+    let known = ctx.state().step(step);
+    let known = known.filter(|step| step.latest().is_some_and(Attempt::has_ended));
+    let Some(is_allocation) = known.map(|step| step.lease.is_some()) else {
+        return;
+    };
+    let (step, reason) = (step.clone(), Cause::LostTrack { node: node.clone() });
+    match is_allocation {
+        // Its holder may have had it after the time of the store.
+        true => ctx.record(Record::StepEnded(record::StepEnded {
+            step,
+            state: StepState::Failed,
+            reason,
+        })),
+        false => queue_again(ctx, Record::Requeued { step, reason }),
     }
 }
 

@@ -26,7 +26,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Events that happen at least once in twenty histories, by words of their records: otherwise nothing would be tested.
-const DEEDS: [&str; 33] = [
+const DEEDS: [&str; 35] = [
     r#""type":"dependency_met""#,
     r#""why":"dependency_failed""#,
     r#""type":"recovery_began""#,
@@ -60,6 +60,8 @@ const DEEDS: [&str; 33] = [
     r#""exit":"host_rebooted""#,
     r#""type":"node_unsupervised""#,
     r#""exit":{"not_begun""#,
+    r#""type":"renewed""#,
+    r#""why":"not_renewed""#,
 ];
 
 fn is_done(record: &str, deed: &str) -> bool {

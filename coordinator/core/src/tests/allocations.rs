@@ -13,7 +13,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, StopReason};
 
 use super::harness::*;
-use crate::{NodeChange, Refusal, StepAction};
+use crate::{NodeChange, RecoveryCause, Refusal, StepAction};
 
 /// An allocation of GPUs that must be renewed every 60 seconds.
 fn allocation(gpus: u64) -> StepSpec {
@@ -175,5 +175,17 @@ fn it_is_neither_suspended_nor_queued_again_by_request() {
     assert_eq!(
         (harness.state("a"), harness.code("a")),
         (StepState::Cancelled, ReasonCode::Cancelled)
+    );
+}
+
+#[test]
+fn one_that_its_host_does_not_know_after_a_restore_is_lost() {
+    let mut harness = allocated();
+    let backup = harness.log.len();
+    harness.restore(backup, RecoveryCause::Restored);
+    harness.hello(holding(hello("n", 1, 4), Vec::new()));
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Failed, ReasonCode::HostLost)
     );
 }

@@ -14,6 +14,7 @@ use coordinator_core::{
     RecoveryCause, Refusal, ReplyId, SessionId, Settings, State, Step, StepAction, TermsChange,
     TimerKey, check_record,
 };
+use sluice_common::allocation::HolderState;
 use sluice_common::amount::{MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::credential::NodeClaim;
 use sluice_common::dependency::{Dependency, ExpectedEnd};
@@ -43,6 +44,9 @@ const BURST: u64 = 12;
 const GLANCE: u64 = 10_000;
 /// Duration of the faults, in simulated milliseconds.
 const FAULTY: u64 = 30 * 60 * 1000;
+/// Lease of the allocations.
+const LEASE: Span = Span::from_secs(60);
+
 /// Time that the healed cluster may take to finish.
 const HEALED: u64 = 2 * 60 * 60 * 1000;
 /// Time that the transport needs to notice a dead peer.
@@ -65,6 +69,8 @@ struct EventTime(u64, u64);
 
 enum Event {
     Submit(u64),
+    /// The holder of an allocation renews it, or is gone.
+    Renew(u64),
     Dial {
         host: usize,
         life: u64,
@@ -445,6 +451,7 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Submit(number) => self.submit(number),
+            Event::Renew(number) => self.renew(number),
             Event::Dial { host, life } => self.dial(host, life),
             Event::Beat { host, link } => self.beat(host, link),
             Event::Arrives { link, words } => self.arrives(link, words),
@@ -693,8 +700,8 @@ impl World {
         SealedWarrant::new(json)
     }
 
-    /// The same step in every world, but for images and inputs: in every other world some steps have one, so that not every host
-    /// can run them, and in every third some have inputs.
+    /// The same step in every world, but for images, inputs and allocations: in every other world some steps have an image, so
+    /// that not every host can run them, in every third some have inputs, and in every fourth some are allocations.
     fn spec(&self, number: u64) -> StepSpec {
         let mut spec = spec(number);
         let has_image = self.seed.is_multiple_of(2) && spec.nodes == 1 && number % 9 == 4;
@@ -706,7 +713,38 @@ impl World {
             size: 1,
             executable: false,
         }));
+        if self.is_allocation(number) {
+            spec.lease = Some(LEASE);
+            spec.on_preempt = OnPreempt::Fail;
+            spec.command = Vec::new();
+            (spec.image, spec.inputs) = (None, Vec::new());
+        }
         spec
+    }
+
+    fn is_allocation(&self, number: u64) -> bool {
+        self.seed % 4 == 3 && number % 5 == 2 && !is_array(number)
+    }
+
+    /// A holder that renews until its allocation has ended, or is gone some time.
+    fn renew(&mut self, number: u64) {
+        if self.core.is_none() {
+            return self.after(1000, Event::Renew(number));
+        }
+        let step = step_id(number);
+        let core = self.core.as_ref();
+        let known = core.and_then(|core| core.state().step(&step));
+        let is_over = known.is_none_or(|step| step.state.is_terminal());
+        if is_over || self.one_in(5) {
+            return;
+        }
+        self.after(LEASE.millis() / 3, Event::Renew(number));
+        self.decide(Input::Renew {
+            reply: ReplyId(4000 + number),
+            step,
+            lease: None,
+            holder: Some(HolderState::Running),
+        });
     }
 
     /// A client that asks until it is answered.
@@ -720,6 +758,9 @@ impl World {
             reply: ReplyId(number),
             steps: vec![NewStep::new(id.clone(), self.spec(number))],
         });
+        if self.is_allocation(number) {
+            self.after(LEASE.millis() / 3, Event::Renew(number));
+        }
         if number.is_multiple_of(5) && self.one_in(2) {
             self.decide(Input::Cancel {
                 reply: ReplyId(1000 + number),
