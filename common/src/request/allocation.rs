@@ -31,7 +31,7 @@ impl StepRequest {
             );
             return Err(contradiction(field, &why));
         }
-        self.on_preempt = Some(OnPreempt::Fail);
+        (self.on_preempt, self.retries) = (Some(OnPreempt::Fail), Some(0));
         if let Some(tolerance) = self.reclaim_tolerance {
             self.tolerate(tolerance)?;
         }
@@ -87,6 +87,7 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
+    use crate::pool_rules::Setting;
     use crate::time::Span;
 
     fn checked(json: &str) -> Result<crate::step::StepSpec, FieldError> {
@@ -99,6 +100,11 @@ mod tests {
         assert_eq!(spec.lease, Some(Span::from_secs(90)));
         assert_eq!((spec.name.as_str(), spec.command.len()), ("allocation", 0));
         assert_eq!(spec.on_preempt, OnPreempt::Fail);
+        let spec = checked(r#"{"lease":"90s","work":"training"}"#).unwrap();
+        assert_eq!(
+            (spec.retries, spec.unset.contains(&Setting::Retries)),
+            (0, false)
+        );
     }
 
     #[test]

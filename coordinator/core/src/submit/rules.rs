@@ -296,7 +296,9 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
         })
     };
     let mode = || {
-        let allowed = !says(Setting::OnPreempt) || rules.allows(spec.on_preempt);
+        // An allocation has no choice: only its holder could take it up again.
+        let chooses = says(Setting::OnPreempt) && spec.lease.is_none();
+        let allowed = !chooses || rules.allows(spec.on_preempt);
         (!allowed).then(|| RuleBreach::Mode {
             asked: spec.on_preempt,
             allowed: rules.on_preempt_allowed.clone(),

@@ -1,10 +1,12 @@
 //! Tests of allocations: steps without a program, which their holders renew.
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::allocation::HolderState;
-use sluice_common::id::NodeName;
-use sluice_common::pool::PolicySpec;
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -13,7 +15,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, StopReason};
 
 use super::harness::*;
-use crate::{NodeChange, RecoveryCause, Refusal, StepAction};
+use crate::{Desired, NodeChange, RecoveryCause, Refusal, StepAction};
 
 /// An allocation of GPUs that must be renewed every 60 seconds.
 fn allocation(gpus: u64) -> StepSpec {
@@ -142,6 +144,28 @@ fn one_that_gives_way_has_its_grace_and_is_over() {
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Preempted));
     assert_eq!(harness.state("a"), StepState::Preempted);
     assert_eq!(harness.state("b"), StepState::Allocated);
+}
+
+#[test]
+fn what_a_pool_allows_after_a_preemption_is_for_programs() {
+    let mut harness = Harness::one_node(1, 4);
+    let terms = PoolSpec {
+        on_preempt_allowed: [OnPreempt::Requeue].into(),
+        ..PoolSpec::default()
+    };
+    harness.apply(vec![Desired::Pool {
+        pool: PoolName::new("default").unwrap(),
+        terms: Box::new(terms.into()),
+    }]);
+    harness.submit("a", allocation(1)).unwrap();
+    assert_eq!(harness.state("a"), StepState::Allocated);
+    let program = StepSpec {
+        lease: None,
+        command: vec!["train".into()],
+        ..allocation(0)
+    };
+    harness.submit("b", program).unwrap();
+    assert_eq!(harness.code("b"), ReasonCode::OnPreemptNotAllowed);
 }
 
 #[test]
