@@ -8,7 +8,7 @@ use sluice_common::access::{
     Resource, RoleGrant, RoleSpec, Scope, Verb, decide,
 };
 use sluice_common::api::MissingSubject;
-use sluice_common::id::{RoleName, Subject};
+use sluice_common::id::{PoolName, RoleName, Subject};
 
 use super::super::masked::masked;
 use super::{Caller, Identity};
@@ -165,5 +165,34 @@ impl Caller {
         let first = subjects.next()??;
         let same = subjects.all(|it| it.as_ref() == Some(&first));
         (same && !first.is_everyone()).then_some(first)
+    }
+
+    /// Returns the pool that the caller may submit steps of a subject to, if it is exactly one.
+    pub(in super::super) fn submits_to(&self, subject: &Subject) -> Option<PoolName> {
+        let query = |pool| AccessQuery {
+            verb: Verb::Create,
+            resource: Resource::Steps,
+            pool,
+            subject: Scope::One(subject.as_str()),
+        };
+        let gives = |(grant, role): &(&RoleGrant, &RoleSpec)| {
+            decide(std::iter::once((*grant, *role)), &query(Scope::Any)) == Decision::Allowed
+        };
+        // Those of the grant, and else of each rule of the role; a rule without any is for all pools.
+        let pools = |(grant, role): (&RoleGrant, &RoleSpec)| -> Vec<Option<PoolName>> {
+            let one = |pools: &[NamePattern]| match pools {
+                [one] => PoolName::new(one.as_str()).ok(),
+                _ => None,
+            };
+            match grant.pools.is_empty() {
+                true => role.rules.iter().map(|rule| one(&rule.pools)).collect(),
+                false => vec![one(&grant.pools)],
+            }
+        };
+        let mut pools = self.roles().filter(gives).flat_map(pools);
+        let first = pools.next()??;
+        let same = pools.all(|pool| pool.as_ref() == Some(&first));
+        let may = || self.judge(&query(Scope::One(first.as_str()))) == Decision::Allowed;
+        (same && may()).then_some(first)
     }
 }

@@ -244,7 +244,18 @@ fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
     assert_eq!(submit("ours", json!("train")), 201);
     assert_eq!(submit("theirs", json!("train")), 403);
     assert_eq!(submit("ours", json!("serve")), 403);
-    assert_eq!(submit("ours", Value::Null), 403, "it could run anywhere");
+    assert_eq!(submit("ours", Value::Null), 201, "it goes to the only pool");
+    let both = guarded.token("two", "submitter", &["train", "serve"], &["ours"]);
+    let anywhere = json!({ "subject": "ours", "command": ["true"] }).to_string();
+    let submit = |token: &str| guarded.call(token, "POST", "/v1/steps", &anywhere);
+    assert_eq!(submit(&token).1["pool"], "train");
+    assert_eq!(submit(&both).0, 403, "it could run anywhere");
+    let pattern = guarded.token("three", "submitter", &["trai*"], &["ours"]);
+    assert_eq!(submit(&pattern).0, 403, "a pattern is no pool");
+    let own = guarded.token("four", "pool-train-submitter", &[], &["ours"]);
+    assert_eq!(submit(&own).1["pool"], "train");
+    let anywhere = guarded.token("five", "submitter", &[], &["ours"]);
+    assert_eq!(submit(&anywhere).0, 201);
     let batch = json!({ "steps": [
         { "id": "b1", "subject": "ours", "pool": "train", "command": ["true"] },
         { "id": "b2", "subject": "theirs", "pool": "train", "command": ["true"] },
