@@ -38,7 +38,7 @@ use crate::attempts::suspension::memory_of_gpus;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::recovery::{LogPoint, RecoveryCause};
-use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
+use crate::model::step::{Attempt, PartPhase, SuspensionPhase};
 use crate::record::Record;
 
 /// Stops new starts. The store knows all grants up to `known`.

@@ -2,6 +2,7 @@
 //! resumes where it stopped, and nothing is skipped or repeated.
 
 pub(super) mod tail_cache;
+mod times;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use sluice_common::api::parse_timestamp;
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
 
 /// Starts a `dev` whose supervisor reads this config.
@@ -320,11 +321,9 @@ fn work_that_was_saved_is_an_event() {
         found.cloned()
     });
     assert_eq!(event["attempt"], "saves.1", "{event}");
-    let (saved, at) = (
-        event["saved_at"].as_u64().unwrap(),
-        event["at"].as_u64().unwrap(),
-    );
-    assert!(saved < at && at - saved < 60_000, "{event}");
+    let time = |name: &str| parse_timestamp(event[name].as_str().unwrap()).unwrap();
+    let late = time("at").since(time("saved_at")).millis();
+    assert!((1..60_000).contains(&late), "{event}");
     let table = dev.ok(&["get", "events", "--step", "saves"]);
     assert!(table.contains("checkpointed"), "{table}");
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use sluice_common::api::parse_timestamp;
 use sluice_tests::{Dev, DevOptions, binaries, eventually, host_of_l40s};
 
 const TERMS: &str = "\
@@ -111,7 +112,8 @@ impl GpuHost {
         let event = events
             .find(|event| event["type"] == kind && event["attempt"] == attempt)
             .unwrap();
-        event["at"].as_u64().unwrap()
+        let at = event["at"].as_str().unwrap();
+        parse_timestamp(at).unwrap().unix_millis()
     }
 }
 

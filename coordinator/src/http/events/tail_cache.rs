@@ -8,6 +8,7 @@ use sluice_common::access::TokenDigest;
 use sluice_reasons::Cause;
 use tokio::sync::Mutex;
 
+use super::times::with_times;
 use crate::store::{Event, ReadError, StoreReader};
 
 /// Records read from the store in one go.
@@ -101,6 +102,7 @@ async fn slice(
     let hidden = committed.map(|mut event| {
         hide_secrets(&mut event);
         say_why(&mut event);
+        event.json = with_times(&event.json).unwrap_or(event.json);
         Arc::new(event)
     });
     Ok(hidden.collect())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Literal
 
 from sluice._errors import BadAnswer, StepFailed, StepRejected
@@ -338,12 +338,15 @@ def to_end(raw: Json) -> End:
 def to_event(raw: Json) -> Event:
     """Reads an event. Those about an attempt name it as `STEP.NUMBER`."""
     step, number, node = raw.get("step"), None, raw.get("node")
+    at = to_time(raw["at"])
+    if at is None:
+        raise BadAnswer(f"event {raw['seq']} has no time")
     if isinstance(raw.get("attempt"), str):
         step, _, text = raw["attempt"].rpartition(".")
         number = int(text)
     return Event(
         seq=raw["seq"],
-        at=datetime.fromtimestamp(raw["at"] / 1000, timezone.utc),
+        at=at,
         type=raw["type"],
         step=step if isinstance(step, str) else None,
         attempt=number,
