@@ -91,6 +91,8 @@ pub enum ReclaimTolerance {
 pub struct Lease {
     /// Time at which the allocation ends unless its holder renews it before.
     pub until: Time,
+    /// Time for which the last renewal holds.
+    pub span: Span,
     /// State of the holder's work, as last reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<HolderState>,
@@ -99,8 +101,11 @@ pub struct Lease {
 impl Lease {
     /// The lease of an allocation that is submitted now.
     pub fn new(now: Time, lease: Span) -> Self {
-        let (until, holder) = (now + lease, None);
-        Self { until, holder }
+        Self {
+            until: now + lease,
+            span: lease,
+            holder: None,
+        }
     }
 }
 
@@ -123,9 +128,9 @@ pub enum AllocationState {
     Released,
     /// Not renewed in time, or ended because it waited or lasted for longer than it allows.
     Expired,
-    /// Never to be granted, as its reason says.
+    /// Never granted, as its reason says.
     Rejected,
-    /// Lost with a host, or not held by one.
+    /// Ended without its holder, such as with a lost host.
     Lost,
 }
 

@@ -213,7 +213,7 @@ fn allocations_are_had_once(step: &Step) -> CheckResult {
     need(name, is_one == step.lease.is_some(), || {
         format!("step `{}` has the lease {:?}", step.id, step.lease)
     })?;
-    let was_had = step.attempts.iter().any(|it| it.began_at.is_some());
+    let was_had = step.attempts.iter().any(Attempt::has_run);
     let is_again = is_one && was_had && step.state == StepState::Queued;
     need(name, !is_again, || {
         format!("`{}` is queued again: {:?}", step.id, step.reason)

@@ -45,6 +45,9 @@ fn state(step: &Step) -> AllocationState {
         StepState::Cancelled | StepState::Failed if expired.contains(&step.reason.code()) => {
             AllocationState::Expired
         }
+        StepState::Cancelled if step.reason.code() == ReasonCode::DependencyFailed => {
+            AllocationState::Rejected
+        }
         StepState::Cancelled => AllocationState::Released,
         StepState::Failed => AllocationState::Lost,
     }

@@ -3,12 +3,13 @@
 use alloc::vec::Vec;
 
 use sluice_common::id::StepId;
+use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
 use sluice_reasons::Cause;
 
-use crate::attempts::orders::stop_attempt;
+use crate::attempts::orders::stop_as;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
@@ -43,7 +44,13 @@ pub(crate) fn on_lease_timer(ctx: &mut Context, id: &StepId) {
     }
     let live = step.live().filter(|attempt| attempt.stopping.is_none());
     if let Some(attempt) = live.map(|attempt| step.attempt_id(attempt.number)) {
-        stop_attempt(ctx, &attempt, StopReason::NotRenewed);
+        stop_as(
+            ctx,
+            record::Stopping {
+                grace: Some(DEFAULT_GRACE),
+                ..record::Stopping::because(attempt, StopReason::NotRenewed)
+            },
+        );
     } else if step.state == StepState::Queued {
         ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),

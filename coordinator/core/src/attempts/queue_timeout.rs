@@ -11,6 +11,7 @@ use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 
 use crate::arrays::end_queued_array;
+use crate::attempts::leases::await_renewal;
 use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
@@ -54,6 +55,8 @@ pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
     ctx.record(requeued);
     if let Some(id) = id {
         await_units(ctx, &id);
+        // Its lease may have been over while it was stopping.
+        await_renewal(ctx, &id);
     }
 }
 

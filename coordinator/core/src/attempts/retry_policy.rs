@@ -215,7 +215,9 @@ fn failed_or_again(step: &Step, failure: Cause) -> RetryDecision {
 
 /// Ends a step whose attempt numbers are exhausted, and an allocation that its holder has had.
 fn bounded(step: &Step, attempt: &Attempt, verdict: RetryDecision) -> RetryDecision {
-    let was_held = step.lease.is_some() && attempt.began_at.is_some();
+    // After a restore it is unknown whether its holder had it.
+    let may_have_run = attempt.has_run() || attempt.stopping == Some(StopReason::Superseded);
+    let was_held = step.lease.is_some() && may_have_run;
     match verdict {
         RetryDecision::Retry(reason) if attempt.number == u32::MAX || was_held => failed(reason),
         RetryDecision::Retry(_) | RetryDecision::End(..) => verdict,

@@ -71,10 +71,11 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
     let Some(attempt) = step.live() else {
         return;
     };
-    // The attempt is being stopped, and the reason is settled: an allocation is over in any case.
+    // The attempt is being stopped, and the reason is settled. An allocation that is taken back is over in any case.
     let is_settled = |why: &StopReason| {
-        let is_last = matches!(why, StopReason::Cancelled | StopReason::TimedOut);
-        is_last || step.lease.is_some()
+        use StopReason::{Cancelled, Drained, NotRenewed, Preempted, TimedOut};
+        let takes_back = matches!(why, Preempted | Drained);
+        matches!(why, Cancelled | TimedOut | NotRenewed) || takes_back && step.lease.is_some()
     };
     let why = match attempt.stopping.filter(is_settled) {
         Some(why) => {

@@ -1,8 +1,8 @@
 //! Renews an allocation for its holder.
 
-use sluice_common::allocation::HolderState;
+use sluice_common::allocation::{HolderState, Lease};
 use sluice_common::id::StepId;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 
 use crate::arrays::unknown_step;
 use crate::attempts::leases::await_renewal;
@@ -10,6 +10,9 @@ use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
 use crate::record::{Record, Renewal};
+
+/// Part of its lease that a renewal must add.
+const WORTH: u64 = 10;
 
 pub(crate) fn on_renew(
     ctx: &mut Context,
@@ -40,12 +43,28 @@ fn renew(
         let state = known.state;
         return Err(Refusal::StepOver { step, state });
     }
-    let until = ctx.now() + lease.unwrap_or(own);
+    let lease = lease.unwrap_or(own);
+    let until = ctx.now() + lease;
+    if known
+        .lease
+        .is_some_and(|last| says_nothing_new(last, until, lease, holder))
+    {
+        return Ok(());
+    }
     ctx.record(Record::Renewed(Renewal {
         step,
         until,
+        lease,
         holder,
     }));
     await_renewal(ctx, id);
     Ok(())
+}
+
+/// Whether a renewal comes so soon after the last that it is worth no record: those of a holder that renews all the time
+/// would push everything else out of the log.
+fn says_nothing_new(last: Lease, until: Time, lease: Span, holder: Option<HolderState>) -> bool {
+    let longer = until.since(last.until);
+    let is_soon = until >= last.until && longer.millis() < lease.millis() / WORTH;
+    is_soon && lease == last.span && (holder.is_none() || holder == last.holder)
 }

@@ -364,6 +364,11 @@ impl Attempt {
         self.parts.iter().all(|p| p.phase >= PartPhase::Ended)
     }
 
+    /// Whether the process of every part has run.
+    pub fn has_run(&self) -> bool {
+        self.parts.iter().all(|part| part.started.is_some())
+    }
+
     /// Whether every part's resources are free.
     pub fn is_released(&self) -> bool {
         self.parts.iter().all(|p| p.phase == PartPhase::Released)

@@ -9,7 +9,7 @@ use sluice_common::array::IndexSet;
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 
 use crate::model::cluster::Route;
@@ -101,6 +101,8 @@ pub struct Renewal {
     pub step: StepId,
     /// Time at which it ends unless it is renewed again.
     pub until: Time,
+    /// Time for which this renewal holds.
+    pub lease: Span,
     /// State of its holder's work, if it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<HolderState>,

@@ -10,6 +10,7 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::wire::{AttemptPhase, AttemptStatus, StopReason};
 
 use crate::arrays::forget_with_parts;
+use crate::attempts::leases::await_renewal;
 use crate::attempts::orders::stop_attempt;
 use crate::attempts::progress::{at_least_ended, unseen};
 use crate::attempts::strays::on_stray;
@@ -196,6 +197,7 @@ fn adopt(
         warrant: Box::new(warrant),
         frozen,
     }));
+    await_renewal(ctx, &id.step);
     for host in &hosts {
         take_up(ctx, host, id);
     }

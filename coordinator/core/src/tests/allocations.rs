@@ -213,3 +213,110 @@ fn one_that_its_host_does_not_know_after_a_restore_is_lost() {
         (StepState::Failed, ReasonCode::HostLost)
     );
 }
+
+#[test]
+fn one_that_is_adopted_after_a_restore_still_ends_without_renewals() {
+    let mut harness = Harness::one_node(1, 4);
+    let backup = harness.log.len();
+    harness.submit("a", allocation(1)).unwrap();
+    harness.run("a.1");
+    let warrant = harness.warrant("a.1");
+    harness.restore(backup, RecoveryCause::Restored);
+    harness.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    harness.show("n", "a.1", Some(&warrant));
+    assert_eq!(harness.state("a"), StepState::Running);
+    harness.pass(60);
+    assert_eq!(harness.code("a"), ReasonCode::NotRenewed);
+}
+
+/// An allocation on two hosts, of which the second could not begin and the first is being stopped.
+fn half_begun() -> Harness {
+    let mut harness = Harness::one_node(1, 4);
+    harness.hello(hello("m", 1, 4));
+    let spec = StepSpec {
+        nodes: 2,
+        ..allocation(1)
+    };
+    harness.submit("a", spec).unwrap();
+    let never = AttemptEnd {
+        started: None,
+        ..end(Exit::NotBegun("the supervisor was away".into()), None)
+    };
+    harness.status("m", "a.1", AttemptPhase::Released(never));
+    assert_eq!(harness.state("a"), StepState::Stopping);
+    harness
+}
+
+/// Ends the part of the first host, which never ran.
+fn end_first(harness: &mut Harness) {
+    let never = AttemptEnd {
+        started: None,
+        ..end(Exit::Signal(9), Some(StopReason::PeerEnded))
+    };
+    harness.status("n", "a.1", AttemptPhase::Released(never));
+}
+
+#[test]
+fn a_lease_that_is_over_while_a_gang_is_stopped_ends_it_when_it_would_wait_again() {
+    let mut harness = half_begun();
+    harness.pass(70);
+    end_first(&mut harness);
+    harness.pass(0);
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Cancelled, ReasonCode::NotRenewed)
+    );
+}
+
+#[test]
+fn a_release_is_kept_while_a_gang_is_stopped_for_another_reason() {
+    let mut harness = half_begun();
+    harness.cancel_within("a", Some(0));
+    end_first(&mut harness);
+    assert_eq!(
+        (harness.state("a"), harness.code("a")),
+        (StepState::Cancelled, ReasonCode::Cancelled)
+    );
+}
+
+#[test]
+fn a_gang_waits_again_until_all_of_its_hosts_have_it() {
+    let mut harness = half_begun();
+    end_first(&mut harness);
+    assert_eq!(
+        harness.step("a").attempts.len(),
+        2,
+        "{:?}",
+        harness.reason("a")
+    );
+    assert_eq!(harness.state("a"), StepState::Allocated);
+}
+
+#[test]
+fn renewals_that_add_little_are_not_written_down() {
+    let mut harness = allocated();
+    harness
+        .renew("a", None, Some(HolderState::Running))
+        .unwrap();
+    let records = harness.log.len();
+    for _ in 0..5 {
+        harness.pass(1);
+        harness
+            .renew("a", None, Some(HolderState::Running))
+            .unwrap();
+    }
+    assert_eq!(harness.log.len(), records);
+    harness.renew("a", None, Some(HolderState::Idle)).unwrap();
+    harness.renew("a", Some(6), None).unwrap();
+    assert_eq!(harness.log.len(), records + 2);
+}
+
+#[test]
+fn a_longer_lease_of_a_renewal_holds_after_a_restart_too() {
+    let mut harness = allocated();
+    harness.renew("a", Some(200), None).unwrap();
+    harness.pass(190);
+    harness.restart(0);
+    harness.pass(190);
+    assert_eq!(harness.state("a"), StepState::Running);
+}

@@ -14,6 +14,7 @@ impl State {
         let Renewal {
             step: id,
             until,
+            lease: span,
             holder,
         } = it;
         let step = step_mut(&mut self.stored.steps, id)?;
@@ -21,7 +22,7 @@ impl State {
         let lease = step.lease.as_mut().filter(|_| is_open);
         need(lease.is_some(), || Mismatch::NotRenewed(id.clone()))?;
         if let Some(lease) = lease {
-            lease.until = *until;
+            (lease.until, lease.span) = (*until, *span);
             lease.holder = holder.or(lease.holder);
         }
         Ok(())
@@ -34,9 +35,9 @@ impl State {
         let open: Vec<StepId> = open.map(|step| step.id.clone()).collect();
         for id in open {
             if let Some(step) = self.stored.steps.get_mut(&id)
-                && let Some((lease, span)) = step.lease.as_mut().zip(step.spec.lease)
+                && let Some(lease) = &mut step.lease
             {
-                lease.until = lease.until.max(now + span);
+                lease.until = lease.until.max(now + lease.span);
             }
         }
     }
