@@ -29,7 +29,22 @@ pub(crate) fn run(client: &Client, args: AllocationArgs, out: Out) -> Result<u8,
         show::one(&step, out, |step| safe(&step.id))?;
         return Ok(0);
     }
+    check_is_new(client, args.step.id.as_deref(), out)?;
     holder::hold(client, &request, lease, &args.command, out)
+}
+
+/// Fails if there is a step of a chosen id: this command would release what another one holds.
+fn check_is_new(client: &Client, id: Option<&str>, out: Out) -> Result<(), Failure> {
+    let Some(id) = id else { return Ok(()) };
+    let known = client.keep_trying(RetryLimit::READ, outage_note(out), || client.step(id));
+    let id = safe(id);
+    match known {
+        Err(error) if error.status() == Some(404) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Err(Failure::Failed(format!(
+            "{id} is there already: choose another --id, or run programs inside it with `sluice run --in {id} -- CMD`"
+        ))),
+    }
 }
 
 fn requested(client: &Client, args: &AllocationArgs, lease: Span) -> Result<StepRequest, Failure> {

@@ -181,11 +181,29 @@ fn one_whose_holder_does_not_hear_is_taken_after_its_grace() {
 }
 
 #[test]
+fn a_holder_ends_its_program_when_the_cluster_is_gone_for_good() {
+    let (_folder, mut dev) = dev();
+    let more = ["--lease", "5s", "--", "sh", "-c", HOLDS];
+    let (holder, mut said) = Holder::start(&dev, &ask("guest", "held", &more));
+    assert_eq!(line(&mut said), "holds held\n");
+    dev.kill_dev();
+    assert_eq!(line(&mut said), "told\n");
+    assert_eq!(holder.end(), Some(9));
+}
+
+#[test]
 fn a_holder_that_is_ended_releases_it() {
     let (_folder, dev) = dev();
     let args = ask("guest", "held", &["--", "sh", "-c", HOLDS]);
     let (holder, mut said) = Holder::start(&dev, &args);
     assert_eq!(line(&mut said), "holds held\n");
+    let second = dev.sluice(&args);
+    assert_eq!(second.code, 125, "{}", second.stderr);
+    assert!(
+        second.stderr.contains("is there already"),
+        "{}",
+        second.stderr
+    );
     kill(holder.0.id(), Signal::SIGTERM);
     assert_eq!(line(&mut said), "told\n");
     assert_eq!(holder.end(), Some(9));

@@ -2,12 +2,12 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use signal_hook::consts::SIGINT;
 use sluice_common::allocation::{AllocationState, HolderState, RenewalRequest};
@@ -27,28 +27,62 @@ use crate::signals;
 /// Variable in which a program finds the allocation.
 const VARIABLE: &str = "SLUICE_ALLOCATION";
 
-/// The program, once it runs, and a signal that came before. 0 stands for none.
-#[derive(Debug, Default)]
-struct Program {
-    pid: AtomicI32,
-    early: AtomicI32,
+/// Pause before a renewal is tried again that failed, and between two looks for a signal while the allocation waits.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How far the program is. Its process is signalled only while it is certain to be its own.
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    /// It has not started. A signal came, if any.
+    Awaited(Option<i32>),
+    Running(Pid),
+    Ended,
 }
 
-impl Program {
-    /// Passes a signal on. Ctrl-C reaches the program by itself, because it shares the terminal.
-    fn signal(&self, signal: i32) {
-        match self.pid.load(Ordering::SeqCst) {
-            0 => self.early.store(signal, Ordering::SeqCst),
-            _ if signal == SIGINT => {}
-            pid => end(pid, signal),
+/// The program, shared with the threads that signal it.
+#[derive(Clone, Debug)]
+struct SharedProgram(Arc<Mutex<Program>>);
+
+impl SharedProgram {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Program::Awaited(None))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Program> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Passes on a signal of this process. Ctrl-C reaches the program by itself, because it shares the terminal. After its
+    /// end nothing is worth waiting for.
+    fn hear(&self, signal: i32) {
+        let mut program = self.lock();
+        match *program {
+            Program::Awaited(_) => *program = Program::Awaited(Some(signal)),
+            Program::Running(_) if signal == SIGINT => {}
+            Program::Running(pid) => send(pid, signal),
+            Program::Ended => std::process::exit(i32::from(signals::exit_code(signal))),
+        }
+    }
+
+    /// Tells the program to end.
+    fn end(&self) {
+        if let Program::Running(pid) = *self.lock() {
+            send(pid, Signal::SIGTERM as i32);
+        }
+    }
+
+    /// The signal that came before the program started, if any.
+    fn early(&self) -> Option<i32> {
+        match *self.lock() {
+            Program::Awaited(signal) => signal,
+            Program::Running(_) | Program::Ended => None,
         }
     }
 }
 
-/// Signals a program. One that has ended needs none.
-fn end(pid: i32, signal: i32) {
+fn send(pid: Pid, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {
-        let _ended_already = kill(Pid::from_raw(pid), signal);
+        let _ended_already = kill(pid, signal);
     }
 }
 
@@ -60,62 +94,67 @@ pub(super) fn hold(
     command: &[String],
     out: Out,
 ) -> Result<u8, Failure> {
-    let program = Arc::new(Program::default());
+    let program = SharedProgram::new();
     // Before the submit, so that Ctrl-C never leaves an unnoticed allocation behind.
     let heard = program.clone();
     hear_ending(move |signal| {
-        heard.signal(signal);
+        heard.hear(signal);
         true
     })?;
     let call = || client.allocate(request);
-    let mut step = client.keep_trying(RetryLimit::CHANGE, outage_note(out), call)?;
+    let step = client.keep_trying(RetryLimit::CHANGE, outage_note(out), call)?;
     let id = step.id.clone();
     let pause = Duration::from_millis(lease.millis() / 3);
+    let code = match wait(client, &program, step, pause, out) {
+        Ok(None) => run(client, &program, (&id, pause), command, out),
+        Ok(Some(signal)) => Ok(signals::exit_code(signal)),
+        Err(failure) => Err(failure),
+    };
+    *program.lock() = Program::Ended;
+    let release = || client.release(&id, None);
+    let released = client.keep_trying(RetryLimit::CHANGE, outage_note(out), release);
+    if let (Ok(_), Err(error)) = (&code, released) {
+        let id = safe(&id);
+        out.notice(&format!(
+            "{id} could not be released, and ends by itself if nobody renews it: {error}"
+        ));
+    }
+    code
+}
+
+/// Waits until the allocation is granted, or a signal has come.
+fn wait(
+    client: &Client,
+    program: &SharedProgram,
+    mut step: StepView,
+    pause: Duration,
+    out: Out,
+) -> Result<Option<i32>, Failure> {
+    let id = step.id.clone();
+    let mut renewed_at = Instant::now();
     let mut told = false;
     while !is_allocated(&step) {
         check_granted(&step)?;
-        let early = program.early.load(Ordering::SeqCst);
-        if early != 0 {
-            client.release(&id, None)?;
-            return Ok(signals::exit_code(early));
+        if let Some(signal) = program.early() {
+            return Ok(Some(signal));
         }
         if !told {
-            out.progress(&format!(
-                "{} waits: {}",
-                safe(&id),
-                safe(&step.reason.message)
-            ));
+            let why = safe(&step.reason.message);
+            out.progress(&format!("{} waits: {why}", safe(&id)));
             told = true;
         }
-        // Short, because a signal is noticed only in between.
-        let wait = pause.min(Duration::from_secs(1));
-        let look = || client.wait(&id, Some(StepState::Running), wait);
+        let look = || client.wait(&id, Some(StepState::Running), pause.min(SOON));
         step = client.keep_trying(RetryLimit::CHANGE, outage_note(out), look)?;
-        if !is_allocated(&step) && check_granted(&step).is_ok() {
+        if renewed_at.elapsed() >= pause && !is_allocated(&step) && check_granted(&step).is_ok() {
             let renew = || client.renew(&id, &RenewalRequest::default());
             step = client.keep_trying(RetryLimit::CHANGE, outage_note(out), renew)?;
+            renewed_at = Instant::now();
         }
     }
     let nodes: Vec<String> = step.placements.iter().map(|it| safe(&it.node)).collect();
-    out.progress(&format!(
-        "{} is allocated on {}",
-        safe(&id),
-        nodes.join(", ")
-    ));
-    let started = Command::new(&command[0])
-        .args(&command[1..])
-        .env(VARIABLE, &id)
-        .spawn();
-    let code = match started {
-        Ok(child) => watched(client, &program, (&id, pause), child, out),
-        Err(e) => Err(Failure::Failed(format!(
-            "`{}` could not be started: {e}",
-            safe(&command[0])
-        ))),
-    };
-    let call = || client.release(&id, None);
-    client.keep_trying(RetryLimit::CHANGE, outage_note(out), call)?;
-    code
+    let nodes = nodes.join(", ");
+    out.progress(&format!("{} is allocated on {nodes}", safe(&id)));
+    Ok(program.early())
 }
 
 fn is_allocated(step: &StepView) -> bool {
@@ -123,40 +162,59 @@ fn is_allocated(step: &StepView) -> bool {
     state == Some(AllocationState::Allocated)
 }
 
-/// Waits for the program, while another thread renews the allocation.
-fn watched(
+/// Runs the program to its end, while another thread renews the allocation.
+fn run(
     client: &Client,
-    program: &Program,
+    program: &SharedProgram,
     (id, pause): (&str, Duration),
-    mut child: Child,
+    command: &[String],
     out: Out,
 ) -> Result<u8, Failure> {
-    let pid = child.id().cast_signed();
-    program.pid.store(pid, Ordering::SeqCst);
-    let over = Arc::new(AtomicBool::new(false));
-    let (client, id, ended) = (client.clone(), id.to_owned(), over.clone());
+    let spawned = {
+        // A signal that comes now finds the program running.
+        let mut shared = program.lock();
+        let (file, arguments) = (&command[0], &command[1..]);
+        let spawned = Command::new(file).args(arguments).env(VARIABLE, id).spawn();
+        if let Ok(child) = &spawned {
+            let pid = Pid::from_raw(child.id().cast_signed());
+            if let Program::Awaited(Some(signal)) = *shared {
+                send(pid, signal);
+            }
+            *shared = Program::Running(pid);
+        }
+        spawned
+    };
+    let child = spawned.map_err(|e| {
+        let file = safe(&command[0]);
+        Failure::Failed(format!("`{file}` could not be started: {e}"))
+    })?;
+    let (renewing, id, shared) = (client.clone(), id.to_owned(), program.clone());
     thread::spawn(move || {
-        let lost = renewed(&client, (&id, pause), &ended, out);
-        if let Some(why) = lost {
+        if let Some(why) = renewed(&renewing, (&id, pause), &shared, out) {
             out.notice(&format!("{why}: the program is told to end"));
-            end(pid, Signal::SIGTERM as i32);
+            shared.end();
         }
     });
-    let exit = child
-        .wait()
-        .map_err(|e| Failure::Failed(format!("the program is lost: {e}")))?;
-    over.store(true, Ordering::SeqCst);
+    wait_for(child, program)
+}
+
+/// Waits for the program, which is nobody's to signal once it has ended and before its process id is free again.
+fn wait_for(mut child: Child, program: &SharedProgram) -> Result<u8, Failure> {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+    while waitid(Id::Pid(pid), flags) == Err(nix::errno::Errno::EINTR) {}
+    *program.lock() = Program::Ended;
+    let exit = child.wait();
+    let exit = exit.map_err(|e| Failure::Failed(format!("the program is lost: {e}")))?;
     let code = exit.code().or_else(|| Some(128 + exit.signal()?));
-    Ok(code
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(u8::MAX))
+    Ok(code.map_or(u8::MAX, |code| u8::try_from(code).unwrap_or(u8::MAX)))
 }
 
 /// Renews an allocation until the program has ended; returns why it is lost, if it is.
 fn renewed(
     client: &Client,
     (id, pause): (&str, Duration),
-    ended: &AtomicBool,
+    program: &SharedProgram,
     out: Out,
 ) -> Option<String> {
     let request = RenewalRequest {
@@ -168,20 +226,22 @@ fn renewed(
         let renewed = client.keep_trying(RetryLimit::READ, outage_note(out), call);
         // Returns at once if it is being taken back.
         let seen = renewed.and_then(|_| client.wait(id, Some(StepState::Stopping), pause));
-        if ended.load(Ordering::SeqCst) {
+        if matches!(*program.lock(), Program::Ended) {
             return None;
         }
         match seen {
             Ok(step) if is_allocated(&step) => {}
             Ok(step) => return Some(taken(&step)),
-            Err(error) if is_outage(&error) => {}
-            Err(error) => return Some(error.to_string()),
+            Err(error) if is_final(&error) => return Some(error.to_string()),
+            Err(_) => thread::sleep(SOON),
         }
     }
 }
 
-fn is_outage(error: &ApiError) -> bool {
-    error.status().is_none_or(|status| status >= 500)
+/// Whether no later call can succeed.
+fn is_final(error: &ApiError) -> bool {
+    let is_refused = error.status().is_some_and(|status| status < 500);
+    matches!(error, ApiError::Gone(_)) || is_refused && !error.is_passing()
 }
 
 fn taken(step: &StepView) -> String {
