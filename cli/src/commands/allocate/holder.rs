@@ -30,10 +30,10 @@ const VARIABLE: &str = "SLUICE_ALLOCATION";
 /// Pause before a renewal is tried again that failed, and between two looks for a signal while the allocation waits.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How far the program is. Its process is signalled only while it is certain to be its own.
+/// Stage of the program. Its process is signalled only while it is certain to be its own.
 #[derive(Clone, Copy, Debug)]
 enum Program {
-    /// It has not started. A signal came, if any.
+    /// Not started. A signal came, if any.
     Awaited(Option<i32>),
     Running(Pid),
     Ended,
