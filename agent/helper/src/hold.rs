@@ -2,6 +2,7 @@
 //! waits for the kill, so that the resources stay set aside until the holder has released them or its time is over.
 
 use std::io;
+use std::thread;
 
 use nix::sys::signal::{SigSet, Signal};
 
@@ -21,6 +22,6 @@ pub(crate) fn run() -> io::Result<()> {
     }
     stops.thread_block()?;
     loop {
-        stops.wait()?;
+        thread::park();
     }
 }

@@ -43,7 +43,8 @@ pub(super) struct CanParams {
     subject: Option<String>,
 }
 
-/// Handles `GET /v1/can-i`; without a pool or subject the right must hold for all of them.
+/// Handles `GET /v1/can-i`; without a pool or subject the right must hold for all of them, unless steps without a pool go to
+/// the only pool of the caller.
 pub(super) async fn can_i(
     _: State<Api>,
     caller: Caller,
@@ -61,6 +62,14 @@ pub(super) async fn can_i(
         .map_err(|e| params::invalid("resource", e))?;
     let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
     let subject: Option<Subject> = params::read("subject", params.subject.as_deref())?;
+    // As a submit that names no pool is judged.
+    let submits = (verb, resource) == (Verb::Create, Resource::Steps);
+    let pool = pool.or_else(|| {
+        let subject = subject.clone().or_else(|| caller.submits_for());
+        subject
+            .filter(|_| submits)
+            .and_then(|it| caller.submits_to(&it))
+    });
     let ask = AccessQuery {
         verb,
         resource,

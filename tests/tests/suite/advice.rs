@@ -324,14 +324,42 @@ fn what_a_scoped_token_may_is_told_as_it_is_judged() {
         let with = ["--context", context.to_str().unwrap()];
         dev.sluice(&[&args[..1], &with, &args[1..]].concat())
     };
+    // Its only pool is that of steps that name none.
+    let can = as_ci(&["auth", "can-i", "create", "steps"]);
+    assert_eq!((can.code, can.stdout.as_str()), (0, "yes\n"), "{can:?}");
+    let run = as_ci(&["run", "--", "true"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let can = as_ci(&["auth", "can-i", "create", "steps", "--pool", "other"]);
+    assert_eq!(can.code, 1, "{can:?}");
+    let run = as_ci(&["run", "--pool", "other", "--", "true"]);
+    assert_eq!(run.code, 125, "{run:?}");
+}
+
+#[test]
+fn who_may_submit_to_several_pools_is_told_to_name_one() {
+    let dev = Dev::start();
+    apply(
+        &dev,
+        "{kind: pool, name: other}\n---\n{kind: policy, pool: default, subject: prod}\n",
+    );
+    let role = ["--role", "submitter", "--subject", "prod"];
+    let pools = ["--pool", "default", "--pool", "other"];
+    let made = dev.ok(&[&["api-token", "create", "ci"], &role[..], &pools].concat());
+    let context = dev.folder().join("ci.json");
+    let own = serde_json::json!({"http": dev.http, "token": made.trim(), "subject": "prod"});
+    fs::write(&context, own.to_string()).unwrap();
+    let as_owner = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&context, as_owner).unwrap();
+    let as_ci = |args: &[&str]| {
+        let with = ["--context", context.to_str().unwrap()];
+        dev.sluice(&[&args[..1], &with, &args[1..]].concat())
+    };
     let can = as_ci(&["auth", "can-i", "create", "steps", "-o", "json"]);
     assert_eq!(can.code, 1, "{can:?}");
     assert!(can.stdout.contains("--pool"), "{can:?}");
     let run = as_ci(&["run", "--", "true"]);
     assert_eq!(run.code, 125, "{run:?}");
     assert!(run.stderr.contains("--pool"), "{run:?}");
-    let can = as_ci(&["auth", "can-i", "create", "steps", "--pool", "default"]);
-    assert_eq!((can.code, can.stdout.as_str()), (0, "yes\n"), "{can:?}");
     let run = as_ci(&["run", "--pool", "default", "--", "true"]);
     assert_eq!(run.code, 0, "{run:?}");
 }

@@ -89,10 +89,11 @@ fn programs_run_inside_it_with_its_gpu_and_end_with_it() {
 #[test]
 fn one_that_nobody_renews_ends_and_frees_its_gpu() {
     let (_folder, dev) = dev();
-    dev.ok(&ask("guest", "lapsed", &["--lease", "5s"]));
+    dev.ok(&ask("guest", "lapsed", &[]));
     in_state(&dev, "lapsed", "allocated");
     dev.ok(&ask("guest", "kept", &["--lease", "5m"]));
-    let renewed = dev.ok(&["renew", "lapsed", "--state", "running"]);
+    let short = ["--state", "running", "--lease", "5s"];
+    let renewed = dev.ok(&[&["renew", "lapsed"], &short[..]].concat());
     assert!(renewed.contains("its holder is running"), "{renewed}");
     let step = dev.step_in("lapsed", &["stopping", "cancelled"]);
     assert_eq!(step["reason"]["code"], "not_renewed");
@@ -106,13 +107,17 @@ fn one_that_nobody_renews_ends_and_frees_its_gpu() {
 #[test]
 fn a_renewed_one_outlasts_a_killed_coordinator() {
     let (_folder, dev) = dev();
-    dev.ok(&ask("guest", "held", &["--lease", "5s"]));
+    dev.ok(&ask("guest", "held", &[]));
     in_state(&dev, "held", "allocated");
     for _ in 0..3 {
         dev.kill(Daemon::Coordinator);
         let renew = "/v1/allocations/held:renew";
         eventually("a renewal", || {
-            let answer = dev.try_call("POST", renew, Some("{\"state\":\"running\"}"));
+            let answer = dev.try_call(
+                "POST",
+                renew,
+                Some("{\"state\":\"running\",\"lease\":\"20s\"}"),
+            );
             answer.filter(|(status, _)| *status == 200)
         });
     }
@@ -183,7 +188,7 @@ fn one_whose_holder_does_not_hear_is_taken_after_its_grace() {
 #[test]
 fn a_holder_ends_its_program_when_the_cluster_is_gone_for_good() {
     let (_folder, mut dev) = dev();
-    let more = ["--lease", "5s", "--", "sh", "-c", HOLDS];
+    let more = ["--lease", "15s", "--", "sh", "-c", HOLDS];
     let (holder, mut said) = Holder::start(&dev, &ask("guest", "held", &more));
     assert_eq!(line(&mut said), "holds held\n");
     dev.kill_dev();

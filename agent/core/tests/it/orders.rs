@@ -60,13 +60,14 @@ fn a_repeated_assignment_only_reports_where_the_attempt_stands() {
 }
 
 #[test]
-fn an_assignment_without_a_program_is_refused() {
+fn an_assignment_without_a_program_has_its_place_held_without_the_wrapper_of_programs() {
     let mut harness = Harness::linked();
     let mut empty = assignment("a.1");
     empty.command.clear();
-    let told = harness.told(order(ToNode::Assign(Box::new(empty))));
-    let end = "released StartFailed(\"command: it is empty; name a program\")";
-    assert_eq!(told, format!("1: a.1 {end}"));
+    empty.launch.wrapper = vec!["/usr/bin/wrap".to_owned()];
+    let outputs = harness.feed(order(ToNode::Assign(Box::new(empty))));
+    let spec = spawn_of(&outputs);
+    assert_eq!((&spec.command[..], spec.wrapper), (&[][..], 0));
 }
 
 #[test]

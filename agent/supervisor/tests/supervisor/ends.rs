@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use sluice_common::supervision::{Exit, HostPhase, StopSignal};
 
-use crate::client::{Client, sh};
+use crate::client::{Client, sh, spec};
 use crate::host::{BINARY, Host, as_root, config_args, lives, until};
 
 #[test]
@@ -181,6 +181,29 @@ fn a_stopped_step_can_be_killed() {
     until("it is stopped", || {
         sluice_supervisor::process::stat(pid).is_some_and(|p| p.state == b'T')
     });
+    client.signal(&spec.attempt, StopSignal::Kill);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
+}
+
+/// Whether a process blocks a signal.
+fn blocks(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (signal as i32 - 1)) != 0)
+}
+
+#[test]
+fn the_place_of_an_allocation_is_held_until_it_is_killed() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = spec("held.1", &[]);
+    client.spawn(&spec);
+    let process = client.wait_running(&spec.attempt);
+    until("it waits for its kill", || {
+        blocks(process.pid, Signal::SIGTERM)
+    });
+    client.signal(&spec.attempt, StopSignal::Terminate);
     client.signal(&spec.attempt, StopSignal::Kill);
     assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
 }
