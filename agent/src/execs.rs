@@ -302,13 +302,18 @@ async fn drain(
     // At most the capacity of a pipe, because another process may fill it continuously.
     let mut left = PIPE_BYTES;
     while left > 0 {
-        let Ok(count @ 1..) = pipe.try_read(bytes) else {
+        let Ok(count @ 1..) = read_now(pipe, bytes) else {
             return Ok(());
         };
         pass_on(kind, Ok(count), bytes, writer).await?;
         left = left.saturating_sub(count);
     }
     Ok(())
+}
+
+/// Reads what is in a pipe at this moment. `try_read` would find nothing if the runtime has not heard of it yet.
+fn read_now(pipe: &Receiver, bytes: &mut [u8]) -> io::Result<usize> {
+    Ok(nix::unistd::read(pipe, bytes)?)
 }
 
 /// Capacity of a pipe unless root raised it: see pipe(7).
@@ -324,4 +329,30 @@ async fn say_end(exit: Option<Exit>, writer: &mut FrameWriter) -> Result<(), Exe
         .send_bytes(&encode_frame(FrameKind::Exit, &json))
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use std::io::Write;
+
+    #[tokio::test]
+    async fn what_is_in_a_pipe_is_read_before_the_runtime_has_heard_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stdout");
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let pipe = OpenOptions::new()
+            .read_write(true)
+            .open_receiver(&path)
+            .unwrap();
+        let mut program = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        program.write_all(b"HELLO").unwrap();
+        let mut bytes = [0; 16];
+        // Nothing was awaited since.
+        let count = read_now(&pipe, &mut bytes).unwrap();
+        assert_eq!(&bytes[..count], b"HELLO");
+        let empty = read_now(&pipe, &mut bytes).unwrap_err();
+        assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
+    }
 }
