@@ -1,8 +1,7 @@
 //! Allocations: steps without a program, which hold resources while somebody else works with them.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt;
-use core::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -51,25 +50,6 @@ impl fmt::Display for HolderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
-}
-
-impl FromStr for HolderState {
-    type Err = HolderStateError;
-
-    fn from_str(text: &str) -> Result<Self, HolderStateError> {
-        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        known.ok_or_else(|| HolderStateError {
-            text: text.escape_default().to_string(),
-        })
-    }
-}
-
-/// Error for a text that is no state of a holder.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a state of a holder: write submitted, running or idle")]
-pub struct HolderStateError {
-    /// The rejected text, escaped.
-    pub text: String,
 }
 
 /// Terms on which an allocation may be taken back from its holder. The names are those of ZenML's resource requests.
