@@ -39,10 +39,9 @@ impl State {
             if matches!(step.state, StepState::Queued | StepState::Suspended) {
                 step.not_waited = step.not_waited + by;
             }
-        }
-        let leases = self.stored.steps.values_mut();
-        for lease in leases.filter_map(|step| step.lease.as_mut()) {
-            lease.until = lease.until + by;
+            if let Some(lease) = &mut step.lease {
+                lease.until = lease.until + by;
+            }
         }
         let cordons = self
             .stored
