@@ -146,38 +146,19 @@ fn is(who: &Identity, member: &Member) -> bool {
 impl Caller {
     /// Returns the subject that the caller may submit for, if it is exactly one.
     pub(in super::super) fn submits_for(&self) -> Option<Subject> {
-        let query = AccessQuery {
-            verb: Verb::Create,
-            resource: Resource::Steps,
-            pool: Scope::Any,
-            subject: Scope::Any,
-        };
-        let gives = |(grant, role): &(&RoleGrant, &RoleSpec)| {
-            decide(std::iter::once((*grant, *role)), &query) == Decision::Allowed
-        };
         // A role with subjects of its own narrows those of the grant: then it is not one that is known here.
         let is_open = |role: &RoleSpec| role.rules.iter().all(|rule| rule.subjects.is_empty());
         let one = |(grant, role): (&RoleGrant, &RoleSpec)| match &grant.subjects[..] {
             [one] if is_open(role) => Subject::new(one.as_str()).ok(),
             _ => None,
         };
-        let mut subjects = self.roles().filter(gives).map(one);
-        let first = subjects.next()??;
-        let same = subjects.all(|it| it.as_ref() == Some(&first));
-        (same && !first.is_everyone()).then_some(first)
+        let subject = only(self.submitting(Scope::Any).map(one))?;
+        (!subject.is_everyone()).then_some(subject)
     }
 
     /// Returns the pool that the caller may submit steps of a subject to, if it is exactly one.
     pub(in super::super) fn submits_to(&self, subject: &Subject) -> Option<PoolName> {
-        let query = |pool| AccessQuery {
-            verb: Verb::Create,
-            resource: Resource::Steps,
-            pool,
-            subject: Scope::One(subject.as_str()),
-        };
-        let gives = |(grant, role): &(&RoleGrant, &RoleSpec)| {
-            decide(std::iter::once((*grant, *role)), &query(Scope::Any)) == Decision::Allowed
-        };
+        let subject = Scope::One(subject.as_str());
         // Those of the grant, and else of each rule of the role; a rule without any is for all pools.
         let pools = |(grant, role): (&RoleGrant, &RoleSpec)| -> Vec<Option<PoolName>> {
             let one = |pools: &[NamePattern]| match pools {
@@ -189,10 +170,30 @@ impl Caller {
                 false => vec![one(&grant.pools)],
             }
         };
-        let mut pools = self.roles().filter(gives).flat_map(pools);
-        let first = pools.next()??;
-        let same = pools.all(|pool| pool.as_ref() == Some(&first));
-        let may = || self.judge(&query(Scope::One(first.as_str()))) == Decision::Allowed;
-        (same && may()).then_some(first)
+        let pool = only(self.submitting(subject).flat_map(pools))?;
+        let there = Scope::One(pool.as_str());
+        let may = self.may(Verb::Create, Resource::Steps, there, subject);
+        may.then_some(pool)
     }
+
+    /// Returns the grants, each with its role, that give the right to submit steps of a subject to some pool.
+    fn submitting<'a>(
+        &'a self,
+        subject: Scope<'a>,
+    ) -> impl Iterator<Item = (&'a RoleGrant, &'a RoleSpec)> {
+        let query = AccessQuery {
+            verb: Verb::Create,
+            resource: Resource::Steps,
+            pool: Scope::Any,
+            subject,
+        };
+        self.roles()
+            .filter(move |it| decide(std::iter::once(*it), &query) == Decision::Allowed)
+    }
+}
+
+/// Returns the only value of all, if they are known and the same.
+fn only<T: PartialEq>(mut all: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let first = all.next()??;
+    all.all(|it| it.as_ref() == Some(&first)).then_some(first)
 }
