@@ -13,6 +13,7 @@ use sluice_common::api::{BatchItem, BatchView, StepView};
 use sluice_common::id::StepId;
 use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES};
 use sluice_common::request::StepRequest;
+use sluice_common::time::Span;
 
 use super::access::Caller;
 use super::error::ApiError;
@@ -35,10 +36,7 @@ pub(super) async fn one(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
-    let key = own_key(&caller, &headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    submit_one(api, caller, dry_run, key, body::parse(&json, "")?).await
+    submit_one(api, caller, params, headers, request, None).await
 }
 
 /// Handles `POST /v1/allocations`: the same for a step without a program, which gets a lease if it names none.
@@ -49,22 +47,24 @@ pub(super) async fn allocate(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
-    let key = own_key(&caller, &headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let mut wanted: StepRequest = body::parse(&json, "")?;
-    let lease = wanted.lease.take();
-    wanted.lease = lease.or_else(|| Some(DEFAULT_LEASE.to_string()));
-    submit_one(api, caller, dry_run, key, wanted).await
+    let lease = Some(DEFAULT_LEASE);
+    submit_one(api, caller, params, headers, request, lease).await
 }
 
 async fn submit_one(
     api: Api,
     caller: Caller,
-    dry_run: bool,
-    key: Option<IdempotencyKey>,
-    wanted: StepRequest,
+    params: SubmitParams,
+    headers: HeaderMap,
+    request: Request,
+    lease: Option<Span>,
 ) -> Result<Response, ApiError> {
+    let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
+    let key = own_key(&caller, &headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let mut wanted: StepRequest = body::parse(&json, "")?;
+    let own = wanted.lease.take();
+    wanted.lease = own.or_else(|| lease.map(|lease| lease.to_string()));
     if dry_run {
         return preview(&api, &caller, wanted).await;
     }
@@ -201,8 +201,8 @@ fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     let ask = AccessQuery {
         verb: Verb::Create,
         resource: Resource::Steps,
-        pool: pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str())),
-        subject: Scope::One(step.spec.subject.as_str()),
+        pool: there,
+        subject,
     };
     caller.require(&ask, None)
 }
