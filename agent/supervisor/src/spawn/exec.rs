@@ -75,7 +75,7 @@ impl Spawner {
                 let own = [shown(&dir), wanted.main.pid.to_string()];
                 let command = match has_container {
                     false => command.clone(),
-                    true => self.contained(ENTER_CONTAINER, &own, command),
+                    true => self.by_helper(ENTER_CONTAINER, &own, command),
                 };
                 (arguments(&command)?, terminal.as_ref())
             }

@@ -45,7 +45,7 @@ impl Spawner {
             .unwrap_or((&[], &spec.command));
         if command.is_empty() {
             return Ok(StepProgram {
-                argv: arguments(&self.contained(HOLD_ALLOCATION, &[], &[]))?,
+                argv: arguments(&self.by_helper(HOLD_ALLOCATION, &[], &[]))?,
                 envp: environment(&spec.env, identity, dir)?,
                 path: None,
                 reports: false,
@@ -55,7 +55,7 @@ impl Spawner {
         arguments(command)?;
         let command = match spec.container {
             None => command.to_vec(),
-            Some(_) => self.contained(RUN_CONTAINER, &[shown(dir)], command),
+            Some(_) => self.by_helper(RUN_CONTAINER, &[shown(dir)], command),
         };
         if wrapper.is_empty() {
             return Ok(StepProgram {
@@ -83,7 +83,7 @@ impl Spawner {
 
     /// The command behind the helper in a mode with its arguments: to start or enter the container of an attempt, or to hold
     /// the place of an allocation.
-    pub(super) fn contained(&self, mode: &str, own: &[String], command: &[String]) -> Vec<String> {
+    pub(super) fn by_helper(&self, mode: &str, own: &[String], command: &[String]) -> Vec<String> {
         let helper = self.own_program.with_file_name(helper_program::NAME);
         [&[shown(&helper), mode.to_owned()], own, command].concat()
     }
