@@ -44,11 +44,10 @@ const BURST: u64 = 12;
 const GLANCE: u64 = 10_000;
 /// Duration of the faults, in simulated milliseconds.
 const FAULTY: u64 = 30 * 60 * 1000;
-/// Lease of the allocations.
-const LEASE: Span = Span::from_secs(60);
-
 /// Time that the healed cluster may take to finish.
 const HEALED: u64 = 2 * 60 * 60 * 1000;
+/// Lease of the allocations.
+const LEASE: Span = Span::from_secs(60);
 /// Time that the transport needs to notice a dead peer.
 const IDLE: u64 = 20_000;
 
