@@ -18,6 +18,9 @@ const DOCKER_SCHEME: &str = "docker://";
 /// Ending of the files of Apptainer's images.
 const SIF_ENDING: &str = ".sif";
 
+/// Ending of the files of Enroot's images.
+const SQSH_ENDING: &str = ".sqsh";
+
 /// Image in which a step runs: a reference to a registry, or the absolute path of a file or directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -36,6 +39,8 @@ pub enum ImageKind {
     Sif,
     /// A directory with an unpacked root file system.
     Directory,
+    /// An image file of Enroot: a root file system in squashfs, which ends in `.sqsh`.
+    Sqsh,
 }
 
 /// Error for a text that is not an image.
@@ -50,7 +55,7 @@ pub struct ImageError {
 /// Number of characters of an image that messages quote.
 const SHOWN_CHARS: usize = 120;
 
-const NO_REGISTRY: &str = "it names no registry: write a reference with its registry, such as `docker.io/library/python:3.12`, or the absolute path of a `.sif` file or of a directory with a root file system";
+const NO_REGISTRY: &str = "it names no registry: write a reference with its registry, such as `docker.io/library/python:3.12`, or the absolute path of a `.sif` or `.sqsh` file or of a directory with a root file system";
 
 impl Image {
     /// Checks an image. A reference loses its `docker://`.
@@ -87,6 +92,7 @@ impl Image {
         match self.0.strip_prefix('/') {
             None => ImageKind::Registry,
             Some(path) if path.ends_with(SIF_ENDING) => ImageKind::Sif,
+            Some(path) if path.ends_with(SQSH_ENDING) => ImageKind::Sqsh,
             Some(_) => ImageKind::Directory,
         }
     }
@@ -153,13 +159,19 @@ impl From<Image> for String {
 
 impl ImageKind {
     /// All forms, in the order of the documentation.
-    pub const ALL: [ImageKind; 3] = [ImageKind::Registry, ImageKind::Sif, ImageKind::Directory];
+    pub const ALL: [ImageKind; 4] = [
+        ImageKind::Registry,
+        ImageKind::Sif,
+        ImageKind::Sqsh,
+        ImageKind::Directory,
+    ];
 
     /// The form as a noun for messages.
     pub const fn noun(self) -> &'static str {
         match self {
             ImageKind::Registry => "an image of a registry",
             ImageKind::Sif => "a `.sif` image",
+            ImageKind::Sqsh => "a `.sqsh` image",
             ImageKind::Directory => "a directory with a root file system",
         }
     }
@@ -178,6 +190,8 @@ pub enum ContainerRuntime {
     Podman,
     /// Singularity, whose command line is Apptainer's.
     Singularity,
+    /// Enroot, which shows an image by FUSE and needs neither root nor a daemon.
+    Enroot,
 }
 
 /// Usable runtimes of a host, with their versions.
@@ -186,11 +200,15 @@ pub type ContainerRuntimes = BTreeMap<ContainerRuntime, String>;
 /// Directories in which runtimes are looked up: neither a step's nor the agent's `PATH` counts.
 pub const RUNTIME_DIRECTORIES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/opt/apptainer/bin"];
 
+/// `PATH` of a runtime, which runs programs of its own.
+pub const RUNTIME_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 impl ContainerRuntime {
     /// All runtimes, in the order of their names.
-    pub const ALL: [ContainerRuntime; 4] = [
+    pub const ALL: [ContainerRuntime; 5] = [
         ContainerRuntime::Apptainer,
         ContainerRuntime::Bubblewrap,
+        ContainerRuntime::Enroot,
         ContainerRuntime::Podman,
         ContainerRuntime::Singularity,
     ];
@@ -200,6 +218,7 @@ impl ContainerRuntime {
         match self {
             ContainerRuntime::Apptainer => "apptainer",
             ContainerRuntime::Bubblewrap => "bubblewrap",
+            ContainerRuntime::Enroot => "enroot",
             ContainerRuntime::Podman => "podman",
             ContainerRuntime::Singularity => "singularity",
         }
@@ -214,13 +233,15 @@ impl ContainerRuntime {
     }
 
     /// The runtimes that run images of a form, best first: those whose containers are plain children of the step before
-    /// those that need a process of their own, and those that need one user id before those that need many. Podman runs a
-    /// directory only for its owner, so it runs none here.
+    /// those that need a process of their own, and those that need one user id before those that need many. Enroot is last,
+    /// because it packs an image of a registry anew for each start. Podman runs a directory only for its owner, and Enroot
+    /// writes into it, so they run none here.
     pub const fn for_form(form: ImageKind) -> &'static [ContainerRuntime] {
-        use ContainerRuntime::{Apptainer, Bubblewrap, Podman, Singularity};
+        use ContainerRuntime::{Apptainer, Bubblewrap, Enroot, Podman, Singularity};
         match form {
-            ImageKind::Registry => &[Apptainer, Singularity, Podman],
+            ImageKind::Registry => &[Apptainer, Singularity, Podman, Enroot],
             ImageKind::Sif => &[Apptainer, Singularity],
+            ImageKind::Sqsh => &[Enroot],
             ImageKind::Directory => &[Bubblewrap, Apptainer, Singularity],
         }
     }
@@ -269,6 +290,7 @@ mod tests {
             ("localhost/own", ImageKind::Registry),
             ("host:5000/a/b@sha256:0123abc", ImageKind::Registry),
             ("/images/train.sif", ImageKind::Sif),
+            ("/images/train.sqsh", ImageKind::Sqsh),
             ("/images/debian", ImageKind::Directory),
             ("/images/with a space: and more/", ImageKind::Directory),
         ] {
@@ -288,7 +310,10 @@ mod tests {
             ("library/python", "names no registry"),
             ("docker:///images/a", "names no registry"),
             ("docker://", "names no registry"),
-            ("images/a.sif", "the absolute path of a `.sif` file"),
+            (
+                "images/a.sif",
+                "the absolute path of a `.sif` or `.sqsh` file",
+            ),
             ("./rootfs", "the absolute path of"),
             ("-v/x.y", "names no registry"),
             ("quay.io/-x", "begins with a letter or digit"),
@@ -327,7 +352,7 @@ mod tests {
         }
         assert_eq!(
             ContainerRuntime::names_for(ImageKind::Registry),
-            "apptainer, singularity or podman"
+            "apptainer, singularity, podman or enroot"
         );
     }
 }

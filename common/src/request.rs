@@ -83,8 +83,8 @@ pub struct StepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer_workdir: Option<String>,
     /// Image in which the program runs, on hosts that have a container runtime for it: a reference such as
-    /// `docker.io/library/python:3.12`, or the absolute path of a `.sif` file or of a directory with a root file system on
-    /// the host. The host itself if absent.
+    /// `docker.io/library/python:3.12`, or the absolute path of a `.sif` or `.sqsh` file or of a directory with a root file
+    /// system on the host. The host itself if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Requested resources per host.

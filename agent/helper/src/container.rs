@@ -5,6 +5,7 @@
 //! checks ([`check`])  --failure--> start report of the supervisor
 //!    |
 //! bubblewrap: this process stays, waits and ends as the program does ([`bubblewrap`])
+//! Enroot:     this process packs an image of a registry into a file, and becomes the runtime ([`enroot`])
 //! others:     this process becomes the runtime ([`arguments`])
 //! ```
 //!
@@ -14,141 +15,80 @@
 mod arguments;
 mod bubblewrap;
 mod check;
+mod enroot;
 mod enter;
+mod program;
 mod root_view;
+mod start_report;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::RawFd;
+use std::fs;
+use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use sluice_common::attempt_dir::CONTAINER_FILE;
-use sluice_common::container::{Container, ContainerMount};
-use sluice_common::helper::{START_FAILED, START_REPORT_VARIABLE};
+use sluice_common::container::Container;
+use sluice_common::helper::START_REPORT_VARIABLE;
 use sluice_common::image::{ContainerRuntime, RUNTIME_DIRECTORIES};
-use sluice_common::limit::MAX_SENTENCE_BYTES;
 
-use crate::streams::adopt;
+use program::{ContainerProgram, mounts};
+use start_report::StartReport;
 
 pub(crate) use enter::run as enter;
-
-/// Exit code of a shell for a program that cannot be run, used if there is no start report.
-const NOT_RUN: u8 = 126;
-
-/// Directory in which steps share files on the host, and so do steps in containers.
-const TMP: &str = "/tmp";
-
-/// The pipe that takes the reason if the program does not start. It closes when this process becomes another program.
-struct StartReport(Option<File>);
-
-impl StartReport {
-    /// The pipe that the supervisor left open; none behind a wrapper.
-    fn inherited() -> Self {
-        let number = std::env::var(START_REPORT_VARIABLE).ok();
-        let number = number.and_then(|it| it.parse::<RawFd>().ok());
-        Self(number.and_then(|it| adopt(it).ok()))
-    }
-
-    /// Reports that the program has started.
-    fn started(&mut self) {
-        self.0 = None;
-    }
-
-    /// Reports why the program does not start: to the supervisor, else on standard error.
-    fn failed(self, why: &str) -> ExitCode {
-        let cut = &why[..why.floor_char_boundary(MAX_SENTENCE_BYTES)];
-        let _its_reader_may_have_died = match self.0 {
-            Some(mut pipe) => pipe.write_all(&[&[START_FAILED], cut.as_bytes()].concat()),
-            None => writeln!(io::stderr(), "sluice: {why}"),
-        };
-        ExitCode::from(NOT_RUN)
-    }
-}
-
-/// A program to run in a container, with all that the host adds to the step's own description.
-struct ContainerProgram {
-    container: Container,
-    runtime: ContainerRuntime,
-    /// Path of the runtime's program.
-    runtime_path: PathBuf,
-    /// Name that no other attempt on the host has.
-    name: String,
-    workdir: PathBuf,
-    /// Mounts by target, so that outer ones come before inner ones.
-    mounts: BTreeMap<PathBuf, ContainerMount>,
-    /// Environment of the program.
-    env: BTreeMap<String, String>,
-    has_terminal: bool,
-    /// Program and arguments; not empty.
-    command: Vec<OsString>,
-}
 
 /// Runs a program: the arguments are the attempt's directory, and the program with its arguments.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let mut report = StartReport::inherited();
-    let started = ContainerProgram::prepare(args).and_then(|program| program.start(&mut report));
+    let started = prepare(args).and_then(|program| start(&program, &mut report));
     match started {
         Ok(code) => code,
         Err(why) => report.failed(&why),
     }
 }
 
-impl ContainerProgram {
-    fn prepare(mut args: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let dir = args
-            .next()
-            .map(PathBuf::from)
-            .ok_or("no attempt is named")?;
-        let command: Vec<OsString> = args.collect();
-        if command.is_empty() {
-            return Err("no program is named".to_owned());
-        }
-        let container = read(&dir)?;
-        let runtime = chosen(&container)?;
-        let runtime_path = path_of(runtime)?;
-        let workdir = std::env::current_dir()
-            .map_err(|e| format!("the working directory has no name: {e}"))?;
-        let mounts = mounts(&dir, &workdir, &container)?;
-        let name = dir.file_name().map(|name| name.to_string_lossy());
-        let program = Self {
-            name: format!("sluice-{}", name.unwrap_or_default()),
-            container,
-            runtime,
-            runtime_path,
-            workdir,
-            mounts,
-            env: environment(),
-            has_terminal: io::stdin().is_terminal(),
-            command,
-        };
-        check::check(&program)?;
-        Ok(program)
+fn prepare(mut args: impl Iterator<Item = OsString>) -> Result<ContainerProgram, String> {
+    let dir = args
+        .next()
+        .map(PathBuf::from)
+        .ok_or("no attempt is named")?;
+    let command: Vec<OsString> = args.collect();
+    if command.is_empty() {
+        return Err("no program is named".to_owned());
     }
+    let container = read(&dir)?;
+    let runtime = chosen(&container)?;
+    let runtime_path = path_of(runtime)?;
+    let workdir =
+        std::env::current_dir().map_err(|e| format!("the working directory has no name: {e}"))?;
+    let mounts = mounts(&dir, &workdir, &container)?;
+    let name = dir.file_name().map(|name| name.to_string_lossy());
+    let program = ContainerProgram {
+        name: format!("sluice-{}", name.unwrap_or_default()),
+        container,
+        runtime,
+        runtime_path,
+        dir,
+        workdir,
+        mounts,
+        env: environment(),
+        has_terminal: io::stdin().is_terminal(),
+        command,
+    };
+    check::check(&program)?;
+    Ok(program)
+}
 
-    fn start(&self, report: &mut StartReport) -> Result<ExitCode, String> {
-        match self.runtime {
-            ContainerRuntime::Bubblewrap => bubblewrap::run(self, report),
-            ContainerRuntime::Apptainer
-            | ContainerRuntime::Podman
-            | ContainerRuntime::Singularity => {
-                let invocation = arguments::of(self)?;
-                let failed = Command::new(&self.runtime_path)
-                    .args(invocation.args)
-                    .env_clear()
-                    .envs(invocation.env)
-                    .exec();
-                Err(self.unstartable(&failed))
-            }
+fn start(program: &ContainerProgram, report: &mut StartReport) -> Result<ExitCode, String> {
+    match program.runtime {
+        ContainerRuntime::Bubblewrap => bubblewrap::run(program, report),
+        ContainerRuntime::Enroot => enroot::run(program, report),
+        ContainerRuntime::Apptainer | ContainerRuntime::Podman | ContainerRuntime::Singularity => {
+            let failed = arguments::of(program)?.of(&program.runtime_path).exec();
+            Err(program.unstartable(&failed))
         }
-    }
-
-    fn unstartable(&self, e: &io::Error) -> String {
-        let path = self.runtime_path.display();
-        format!("the container runtime {path} of this host could not be started: {e}")
     }
 }
 
@@ -188,25 +128,4 @@ fn environment() -> BTreeMap<String, String> {
     all.filter_map(|(name, value)| Some((text(name)?, text(value)?)))
         .filter(|(name, _)| name != START_REPORT_VARIABLE)
         .collect()
-}
-
-/// Paths of the host that the program sees: the shared directory for temporary files, the attempt's directory with the files
-/// that Sluice's variables name, the working directory, and the mounts of the step and its templates.
-fn mounts(
-    dir: &Path,
-    workdir: &Path,
-    container: &Container,
-) -> Result<BTreeMap<PathBuf, ContainerMount>, String> {
-    let own =
-        [Path::new(TMP), dir, workdir].map(|path| ContainerMount::same(&path.to_string_lossy()));
-    let all = own.into_iter().chain(container.mounts.iter().cloned());
-    let mut mounts = BTreeMap::new();
-    for mount in all {
-        let target = PathBuf::from(&mount.target);
-        if target.components().count() < 2 {
-            return Err("a mount cannot take the place of `/` in a container".to_owned());
-        }
-        mounts.insert(target, mount);
-    }
-    Ok(mounts)
 }

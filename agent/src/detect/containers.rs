@@ -11,8 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use sluice_common::image::{ContainerRuntime, ContainerRuntimes, RUNTIME_DIRECTORIES};
+use nix::unistd::{AccessFlags, Pid, access};
+use sluice_common::image::{
+    ContainerRuntime, ContainerRuntimes, RUNTIME_DIRECTORIES, RUNTIME_PATH,
+};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
@@ -22,6 +24,16 @@ use super::notes::Notes;
 const LIMIT: Duration = Duration::from_secs(5);
 /// Time after which an unusable runtime is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Programs by which Enroot shows an image.
+const OF_ENROOT: [&str; 3] = ["mountpoint", "squashfuse", "unsquashfs"];
+/// Device by which it does.
+const FUSE: &str = "/dev/fuse";
+/// Directories that Enroot makes at each start, and would make in the agent's home.
+const ENROOT_PATHS: [&str; 3] = [
+    "ENROOT_CACHE_PATH",
+    "ENROOT_DATA_PATH",
+    "ENROOT_RUNTIME_PATH",
+];
 /// Most bytes of an answer that are read.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
@@ -128,13 +140,36 @@ impl ContainerDetector {
 
 /// The version of a runtime, if it can be used.
 async fn ask(runtime: ContainerRuntime, program: &Path) -> Result<String, String> {
-    let said = answer(program, &["--version"]).await?;
-    let version = version(&said).ok_or("its `--version` names none")?;
-    if runtime == ContainerRuntime::Bubblewrap {
-        let trial = ["--unshare-user", "--ro-bind", "/", "/", "/bin/true"];
-        answer(program, &trial).await?;
+    let asks = match runtime {
+        ContainerRuntime::Enroot => "version",
+        _ => "--version",
+    };
+    let said = answer(program, &[asks]).await?;
+    let version = version(&said).ok_or_else(|| format!("its `{asks}` names none"))?;
+    match runtime {
+        ContainerRuntime::Bubblewrap => {
+            let trial = ["--unshare-user", "--ro-bind", "/", "/", "/bin/true"];
+            answer(program, &trial).await?;
+        }
+        ContainerRuntime::Enroot => enroot_shows_images(RUNTIME_PATH, Path::new(FUSE))?,
+        _ => {}
     }
     Ok(version)
+}
+
+/// Checks that a host has what Enroot needs to show an image, besides its own programs.
+fn enroot_shows_images(path: &str, fuse: &Path) -> Result<(), String> {
+    let has = |name: &&str| {
+        path.split(':')
+            .any(|dir| Path::new(dir).join(name).is_file())
+    };
+    if let Some(missing) = OF_ENROOT.iter().find(|name| !has(name)) {
+        return Err(format!("it needs `{missing}`: install it"));
+    }
+    access(fuse, AccessFlags::R_OK | AccessFlags::W_OK).map_err(|e| {
+        let (fuse, why) = (fuse.display(), e.desc());
+        format!("it needs {fuse}, open to every user ({why}): load the kernel module `fuse`, and give the file the mode 0666")
+    })
 }
 
 /// The first word that begins with a digit, such as that of `podman version 4.3.1`.
@@ -148,6 +183,7 @@ fn version(said: &str) -> Option<String> {
 async fn answer(program: &Path, args: &[&str]) -> Result<String, String> {
     let child = Command::new(program)
         .args(args)
+        .envs(ENROOT_PATHS.map(|name| (name, "/tmp")))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -253,6 +289,30 @@ mod tests {
         program(dir.path(), "bwrap", "echo bubblewrap 0.8.0");
         let (usable, _) = found(&mut detector).await;
         assert_eq!(usable[&ContainerRuntime::Bubblewrap], "0.8.0");
+    }
+
+    #[tokio::test]
+    async fn enroot_is_asked_in_its_own_words_and_needs_what_shows_images() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = "[ $1 = version ] && [ -d $ENROOT_DATA_PATH ] && echo 4.1.2";
+        program(dir.path(), "enroot", own);
+        let said = answer(&dir.path().join("enroot"), &["version"]).await;
+        assert_eq!(said.as_deref(), Ok("4.1.2\n"));
+
+        let path = format!("/nowhere:{}", dir.path().display());
+        let fuse = dir.path().join("fuse");
+        for missing in OF_ENROOT {
+            let why = enroot_shows_images(&path, &fuse).unwrap_err();
+            assert_eq!(why, format!("it needs `{missing}`: install it"));
+            program(dir.path(), missing, "");
+        }
+        let why = enroot_shows_images(&path, &fuse).unwrap_err();
+        assert!(
+            why.contains("fuse, open to every user (No such file"),
+            "{why}"
+        );
+        fs::write(&fuse, "").unwrap();
+        assert_eq!(enroot_shows_images(&path, &fuse), Ok(()));
     }
 
     #[tokio::test]

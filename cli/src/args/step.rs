@@ -149,7 +149,7 @@ pub(crate) struct StepFlags {
     #[arg(skip)]
     pub(crate) input_files: Vec<InputFile>,
     /// The image that it runs in, on a host with a container runtime for it: docker.io/library/python:3.12, or the path of a
-    /// .sif file or of a directory with a root file system on the host.
+    /// .sif or .sqsh file or of a directory with a root file system on the host.
     #[arg(long, value_name = "IMAGE", help_heading = "Step")]
     pub(crate) image: Option<String>,
     /// A directory of the host for its wrapper to mount; may be repeated.

@@ -1,4 +1,4 @@
-//! Command lines of Podman and Apptainer. Pure.
+//! Command lines of Podman and Apptainer, and what those of all runtimes share. Pure.
 //!
 //! Variables reach the program by the runtime's own environment and never by its command line, which other users can
 //! read. Exceptions are `PATH` and those of the dynamic loader, which are meant for the container and would change the
@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
 
-use sluice_common::image::{ContainerRuntime, ImageKind};
+use sluice_common::image::{ContainerRuntime, ImageKind, RUNTIME_PATH};
 
-use super::ContainerProgram;
-
-/// `PATH` of a runtime, which runs helpers of its own.
-const RUNTIME_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+use super::program::ContainerProgram;
 
 /// Variables of the host's user, which Podman's images replace.
 const OF_USER: [&str; 4] = ["HOME", "LOGNAME", "SHELL", "USER"];
@@ -30,6 +29,15 @@ pub(super) struct RuntimeCommand {
     pub(super) env: BTreeMap<String, String>,
 }
 
+impl RuntimeCommand {
+    /// The command of the runtime at `path`.
+    pub(super) fn of(self, path: &Path) -> Command {
+        let mut command = Command::new(path);
+        command.args(self.args).env_clear().envs(self.env);
+        command
+    }
+}
+
 /// Whether a variable is meant for the container and would change the runtime.
 pub(super) fn is_only_inside(name: &str) -> bool {
     name == "PATH" || name.starts_with("LD_")
@@ -41,12 +49,14 @@ pub(super) fn of(program: &ContainerProgram) -> Result<RuntimeCommand, String> {
         ContainerRuntime::Podman => podman(program),
         ContainerRuntime::Apptainer => apptainer(program, "APPTAINERENV_"),
         ContainerRuntime::Singularity => apptainer(program, "SINGULARITYENV_"),
-        ContainerRuntime::Bubblewrap => return Err("bubblewrap is started otherwise".to_owned()),
+        ContainerRuntime::Bubblewrap | ContainerRuntime::Enroot => {
+            return Err(format!("{} is started otherwise", program.runtime));
+        }
     };
     Ok(invocation)
 }
 
-fn gpus(program: &ContainerProgram) -> impl Iterator<Item = &str> {
+pub(super) fn gpus(program: &ContainerProgram) -> impl Iterator<Item = &str> {
     let all = program.env.get(GPUS).map_or("", String::as_str);
     all.split(',').filter(|uuid| !uuid.is_empty())
 }
@@ -115,7 +125,7 @@ fn apptainer(program: &ContainerProgram, prefix: &str) -> RuntimeCommand {
     let image = program.container.image.as_str();
     args.push(match program.container.image.form() {
         ImageKind::Registry => format!("docker://{image}"),
-        ImageKind::Sif | ImageKind::Directory => image.to_owned(),
+        ImageKind::Sif | ImageKind::Sqsh | ImageKind::Directory => image.to_owned(),
     });
     let env = &program.env;
     let inside = env.iter().filter(|(name, _)| is_only_inside(name));
@@ -127,25 +137,29 @@ fn apptainer(program: &ContainerProgram, prefix: &str) -> RuntimeCommand {
 }
 
 /// The variables of the runtime itself.
-fn outside(env: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
+pub(super) fn outside(env: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
     let own = env.iter().filter(|(name, _)| !is_only_inside(name));
     own.map(|(name, value)| (name.clone(), value.clone()))
         .chain([("PATH".to_owned(), RUNTIME_PATH.to_owned())])
 }
 
-fn with_command(args: Vec<String>, program: &ContainerProgram) -> Vec<OsString> {
+/// Arguments of a runtime, followed by the program and its own.
+pub(super) fn with_command(args: Vec<String>, program: &ContainerProgram) -> Vec<OsString> {
     let args = args.into_iter().map(OsString::from);
     args.chain(program.command.iter().cloned()).collect()
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::container::mounts;
+    use crate::container::program::mounts;
     use sluice_common::container::{Container, ContainerMount};
     use std::path::Path;
 
-    fn program(image: &str, runtime: ContainerRuntime) -> ContainerProgram {
+    pub(in crate::container) fn program(
+        image: &str,
+        runtime: ContainerRuntime,
+    ) -> ContainerProgram {
         let container = Container {
             image: image.parse().unwrap(),
             runtime: Some(runtime),
@@ -168,6 +182,7 @@ mod tests {
             container,
             runtime,
             runtime_path: "/usr/bin/x".into(),
+            dir: "/a/s.1".into(),
             name: "sluice-s.1".into(),
             workdir: workdir.into(),
             env: env.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
@@ -176,7 +191,7 @@ mod tests {
         }
     }
 
-    fn line(invocation: &RuntimeCommand) -> String {
+    pub(in crate::container) fn line(invocation: &RuntimeCommand) -> String {
         let args = invocation.args.iter();
         let args: Vec<_> = args.map(|arg| arg.to_str().unwrap()).collect();
         args.join(" ")

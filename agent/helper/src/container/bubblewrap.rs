@@ -18,7 +18,9 @@ use nix::unistd::Pid;
 use serde::Deserialize;
 
 use super::arguments::is_only_inside;
-use super::{ContainerProgram, StartReport, root_view};
+use super::program::ContainerProgram;
+use super::root_view;
+use super::start_report::StartReport;
 use crate::streams::end_like;
 
 /// Directories of the host that each container shows as they are. Devices are limited by the step's groups.

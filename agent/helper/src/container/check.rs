@@ -1,8 +1,8 @@
 //! Checks before a container is started: the image, the sources of mounts and, if the image is a directory, the program.
 //! Each failure is one sentence that names the value and the way out.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -11,17 +11,21 @@ use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{AccessFlags, access};
 use sluice_common::image::{ContainerRuntime, ImageKind};
 
-use super::ContainerProgram;
+use super::program::ContainerProgram;
 
 /// Names of which a root file system has at least one.
 const TOP_NAMES: [&str; 3] = ["bin", "usr", "etc"];
+
+/// First bytes of a file system in squashfs, little-endian, by the kernel's `Documentation/filesystems/squashfs.rst`.
+const SQUASHFS: &[u8] = b"hsqs";
 
 pub(super) fn check(program: &ContainerProgram) -> Result<(), String> {
     let image = &program.container.image;
     let path = Path::new(image.as_str());
     match image.form() {
         ImageKind::Registry => {}
-        ImageKind::Sif => check_file(path)?,
+        ImageKind::Sif => check_file(path, None)?,
+        ImageKind::Sqsh => check_file(path, Some(SQUASHFS))?,
         ImageKind::Directory => {
             check_root(path)?;
             check_program(program, path)?;
@@ -36,19 +40,24 @@ pub(super) fn check(program: &ContainerProgram) -> Result<(), String> {
     check_letters(program)
 }
 
-/// Podman and Apptainer separate the parts of a mount by letters that they cannot quote.
+/// Runtimes separate the parts of a mount by letters that they cannot quote.
 fn check_letters(program: &ContainerProgram) -> Result<(), String> {
-    let taken = match program.runtime {
+    let (taken, words) = match program.runtime {
         ContainerRuntime::Bubblewrap => return Ok(()),
-        ContainerRuntime::Podman => ',',
-        ContainerRuntime::Apptainer | ContainerRuntime::Singularity => ':',
+        ContainerRuntime::Podman => (",", "`,`"),
+        ContainerRuntime::Apptainer | ContainerRuntime::Singularity => (":", "`:`"),
+        ContainerRuntime::Enroot => (": \t\n", "`:`, spaces"),
     };
     let mounts = program.mounts.values();
-    let mut paths = mounts.flat_map(|mount| [&mount.source, &mount.target]);
-    match paths.find(|path| path.contains([taken, '"', '\\'])) {
+    let paths = mounts.flat_map(|mount| [mount.source.as_str(), &mount.target]);
+    // Enroot writes the path of an image into a script.
+    let image = &program.container.image;
+    let mut paths = paths.chain((image.form() == ImageKind::Sqsh).then(|| image.as_str()));
+    let is_taken = |c: char| taken.contains(c) || "\"'\\".contains(c);
+    match paths.find(|path| path.contains(is_taken)) {
         None => Ok(()),
         Some(path) => Err(format!(
-            "`{}` cannot be mounted by {}: use a path without `{taken}`, quotes and backslashes",
+            "`{}` cannot be mounted by {}: use a path without {words}, quotes and backslashes",
             shown(Path::new(path)),
             program.runtime
         )),
@@ -63,7 +72,8 @@ fn problem(e: &io::Error) -> String {
     }
 }
 
-fn check_file(path: &Path) -> Result<(), String> {
+/// Checks that a file can be read, and that it begins as the files of its kind do.
+fn check_file(path: &Path, start: Option<&[u8]>) -> Result<(), String> {
     let text = shown(path);
     let found = fs::metadata(path);
     let readable = found.and_then(|found| {
@@ -71,10 +81,26 @@ fn check_file(path: &Path) -> Result<(), String> {
         Ok(found.is_file())
     });
     match readable {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!("image `{text}` is not a file: name a `.sif` image")),
+        Ok(true) => {}
+        Ok(false) => {
+            return Err(format!(
+                "image `{text}` is not a file, but a directory or device"
+            ));
+        }
+        Err(e) => return Err(missing(&text, &e)),
+    }
+    let Some(start) = start else { return Ok(()) };
+    let mut first = vec![0; start.len()];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut first)) {
+        Ok(()) if first == start => Ok(()),
+        Ok(()) => Err(not_squashfs(&text)),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(not_squashfs(&text)),
         Err(e) => Err(missing(&text, &e)),
     }
+}
+
+fn not_squashfs(text: &str) -> String {
+    format!("image `{text}` is no squashfs file: make one with `enroot import` or `mksquashfs`")
 }
 
 fn check_root(path: &Path) -> Result<(), String> {
@@ -82,7 +108,7 @@ fn check_root(path: &Path) -> Result<(), String> {
     let found = fs::metadata(path).map_err(|e| missing(&text, &e))?;
     if !found.is_dir() {
         return Err(format!(
-            "image `{text}` is a file: name a directory with a root file system, or a `.sif` image"
+            "image `{text}` is a file: name a directory with a root file system, or a `.sif` or `.sqsh` image"
         ));
     }
     access(path, AccessFlags::R_OK | AccessFlags::X_OK)
@@ -201,7 +227,7 @@ pub(super) fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::container::mounts;
+    use crate::container::program::mounts;
     use sluice_common::container::{Container, ContainerMount};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -231,6 +257,7 @@ mod tests {
             container,
             runtime,
             runtime_path: "/usr/bin/x".into(),
+            dir: "/tmp".into(),
             name: "n".into(),
             workdir: workdir.into(),
             env: [("PATH".to_owned(), "/sbin:/bin".to_owned())].into(),
@@ -275,6 +302,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.sif"), "").unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
+        fs::write(dir.path().join("a.sqsh"), "hs").unwrap();
         fs::create_dir(dir.path().join("empty")).unwrap();
         fs::create_dir(dir.path().join("dir.sif")).unwrap();
         for (name, words) in [
@@ -288,7 +316,8 @@ mod tests {
                 "empty",
                 "holds no root file system: it has none of bin, usr, etc",
             ),
-            ("dir.sif", "is not a file: name a `.sif` image"),
+            ("dir.sif", "is not a file, but a directory or device"),
+            ("a.sqsh", "is no squashfs file: make one with"),
         ] {
             let path = dir.path().join(name);
             let why = checked(&path, ContainerRuntime::Apptainer, "sh").unwrap_err();
@@ -307,6 +336,7 @@ mod tests {
         for (runtime, words) in [
             (ContainerRuntime::Podman, "use a path without `,`"),
             (ContainerRuntime::Apptainer, "use a path without `:`"),
+            (ContainerRuntime::Enroot, "without `:`, spaces, quotes"),
         ] {
             let why = checked(root.path(), runtime, &command).unwrap_err();
             assert!(why.contains(words), "{why}");

@@ -14,7 +14,8 @@ use std::process::{Command, ExitCode};
 use nix::errno::Errno;
 use sluice_common::image::ContainerRuntime;
 
-use super::{StartReport, check, chosen, environment, path_of, read};
+use super::start_report::StartReport;
+use super::{check, chosen, environment, path_of, read};
 
 /// Most processes of a step that are searched for one of its container.
 const MAX_PROCESSES: usize = 4096;
@@ -84,7 +85,8 @@ fn podman(dir: &Path) -> Result<ContainerEntry, String> {
 
 /// Joins the namespaces of the first process of the container.
 fn namespaces(main: u32) -> Result<ContainerEntry, String> {
-    let pid = contained(main).ok_or("the container of the step has no process")?;
+    let pid =
+        contained(main).ok_or("the container of the step has no process yet, or none any more")?;
     let failed =
         |e: &dyn std::fmt::Display| format!("the container of the step could not be entered: {e}");
     let proc = PathBuf::from(format!("/proc/{pid}"));
@@ -108,12 +110,14 @@ fn variables(environ: &[u8]) -> BTreeMap<OsString, OsString> {
         .collect()
 }
 
-/// The first descendant of a process that has another mount namespace than this process.
+/// The first descendant of a process that has another mount namespace and another root directory than this process. While
+/// Enroot packs an image, its processes have only the former.
 fn contained(main: u32) -> Option<u32> {
     let mut waiting = VecDeque::from([main]);
     for _ in 0..MAX_PROCESSES {
         let pid = waiting.pop_front()?;
-        if is_other(&PathBuf::from(format!("/proc/{pid}")), "mnt") {
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        if is_other(&proc, "mnt") && has_other_root(&proc) {
             return Some(pid);
         }
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -125,6 +129,12 @@ fn contained(main: u32) -> Option<u32> {
         );
     }
     None
+}
+
+/// Whether a process has another root directory than this one.
+fn has_other_root(proc: &Path) -> bool {
+    let id = |root: &Path| fs::metadata(root).map(|it| (it.dev(), it.ino()));
+    matches!((id(&proc.join("root")), id(Path::new("/"))), (Ok(one), Ok(own)) if one != own)
 }
 
 /// Whether a process has another namespace of a kind than this one.
