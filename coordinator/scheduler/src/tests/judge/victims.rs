@@ -731,8 +731,8 @@ impl Judge {
         })
     }
 
-    /// "Own ... come before all others, whatever the excess": whether what they cure leaves no ground for taking the rest
-    /// of a set.
+    /// "Own ... come before all others, whatever the excess": whether what they cure leaves no ground for taking one of the
+    /// rest of a set. Nothing is being released.
     fn own_leave_no_ground(&self, preemption: JudgedPreemption<'_>, ids: &[&AttemptId]) -> bool {
         let mut own = ids.to_vec();
         own.retain(|id| self.is_own(preemption, &self.runs[*id]));
@@ -743,12 +743,20 @@ impl Judge {
             first.extend((!short.is_empty()).then(|| id.clone()));
         }
         first.extend(preemption.victims.iter().cloned());
-        let with_own = JudgedPreemption {
-            victims: &first,
-            awaits: &first,
-            ..preemption
-        };
-        self.every_victim_has_a_ground(with_own).is_err()
+        let mut order: Vec<&AttemptId> = first.iter().collect();
+        order.sort_by_cached_key(|id| self.victim_order(preemption, id));
+        let mut counted = RemovedRuns::new();
+        order.into_iter().any(|id| {
+            // The head gets its part of a run that it awaits when that run goes, and nothing of those that go before.
+            let so_far = JudgedPreemption {
+                victims: &first,
+                awaits: &counted,
+                ..preemption
+            };
+            let has_none = self.victim_has_a_ground(so_far, id, &counted).is_err();
+            counted.insert(id.clone());
+            has_none
+        })
     }
 
     /// Whether any rule could make a run a victim of a request; most cannot, and their sets need not be judged.
