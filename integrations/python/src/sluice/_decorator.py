@@ -67,6 +67,7 @@ def step(
     shared_dir: str | os.PathLike[str] | None = None,
     python: str | None = None,
     max_workers: int | None = None,
+    progress: bool | None = None,
     **settings: Unpack[Settings],
 ) -> Callable[[Callable[P, T]], StepFunction[P, T]]:
     """Makes a function whose calls can run as steps with these settings; arguments are those of `Executor`.
@@ -77,5 +78,12 @@ def step(
     >>> add.run(1, 2), add.submit(3, b=4).result(), add(5, 6)
     (3, 7, 11)
     """
-    options = {"client": client, "shared_dir": shared_dir, "python": python, "max_workers": max_workers, **settings}
+    options = {
+        "client": client,
+        "shared_dir": shared_dir,
+        "python": python,
+        "max_workers": max_workers,
+        "progress": progress,
+        **settings,
+    }
     return lambda function: StepFunction(function, options)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from sluice._client import Client
 from sluice._errors import Refused, SluiceError, is_passing
 from sluice._model import ENDED, End
+from sluice._progress import Progress, progress_of
 
 try:
     from sluice._calls import RAISED, Call, CallFolder, Outcome, made_in_chunks
@@ -127,7 +128,8 @@ class Executor(_Executor):
 
     Settings are those of `Client.submit`, for each call. `shared_dir` must be a directory that caller and hosts share,
     under the same path; it is `.sluice` in the working directory if absent. `python` is the interpreter on the hosts,
-    the caller's own if absent; it must have this package. Of one `map`, at most `max_workers` calls run at once.
+    the caller's own if absent; it must have this package. Of one `map`, at most `max_workers` calls run at once, and
+    a bar shows its progress if standard error is a terminal, in a notebook, or always or never as `progress` says.
 
     >>> with sluice.Executor(cpus=0.5, memory="256MiB") as e:
     ...     list(e.map(pow, [2, 3], [10, 2]))
@@ -144,6 +146,7 @@ class Executor(_Executor):
         shared_dir: str | os.PathLike[str] | None = None,
         python: str | None = None,
         max_workers: int | None = None,
+        progress: bool | None = None,
         **settings: Unpack[Settings],
     ) -> None:
         if max_workers is not None and max_workers < 1:
@@ -155,6 +158,7 @@ class Executor(_Executor):
         self._owns_client = client is None
         self._shared = Path(".sluice" if shared_dir is None else shared_dir).absolute()
         self._python = python
+        self._progress = progress
         self._limit = "" if max_workers is None else f"%{max_workers}"
         self._settings = settings
         self._lock = threading.Lock()
@@ -182,15 +186,19 @@ class Executor(_Executor):
         items = zip(*iterables, strict=False)
         chunks = iter(lambda: list(islice(items, chunksize)), [])
         futures: list[StepFuture[list[T]]] = []
+        progress = progress_of(_name_of(fn), self._progress)
         try:
             while parts := list(islice(chunks, MAX_PARTS)):
                 calls: list[Call] = [((chunk,), {}) for chunk in parts]
-                futures += self._submit(_name_of(fn), partial(made_in_chunks, fn), calls)
+                submitted = self._submit(_name_of(fn), partial(made_in_chunks, fn), calls)
+                futures += submitted
+                if progress:
+                    progress.follow(submitted, [len(chunk) for chunk in parts])
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
-        return _results(futures, deadline)
+        return _results(futures, deadline, progress)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more calls. Waits for those that were submitted (`wait`), or cancels them (`cancel_futures`)."""
@@ -382,7 +390,9 @@ def _name_of(function: Callable[..., Any]) -> str:
     return getattr(inner, "__qualname__", type(inner).__qualname__)
 
 
-def _results(futures: list[StepFuture[list[T]]], deadline: float | None) -> Iterator[T]:
+def _results(
+    futures: list[StepFuture[list[T]]], deadline: float | None, progress: Progress | None
+) -> Iterator[T]:
     """Yields results in order, and cancels the rest when it is closed or one raises."""
     futures.reverse()
     try:
@@ -393,6 +403,8 @@ def _results(futures: list[StepFuture[list[T]]], deadline: float | None) -> Iter
     finally:
         for future in futures:
             future.cancel()
+        if progress:
+            progress.close()
 
 
 def _import_path() -> str:
