@@ -14,35 +14,42 @@ use crate::store::{Event, ReadError, StoreReader};
 /// Records read from the store in one go.
 pub(super) const READ: usize = 256;
 
-/// Removes the hashes of tokens. The log contains no values of variables.
-fn hide_secrets(event: &mut Event) {
+/// Removes the hashes of tokens, if the record has any. The log contains no values of variables.
+fn hide_secrets(event: &mut Event) -> bool {
     let Record::AccessChanged {
         change: AccessChange::ApiTokenCreated { terms, .. },
     } = &mut event.record.record
     else {
-        return;
+        return false;
     };
     terms.digest = TokenDigest::hidden();
-    write_again(event);
+    true
 }
 
-/// Adds the message to a reason; the log has only the code and its parameters.
-fn say_why(event: &mut Event) {
+/// Adds the message to a reason, if the record has one without: the log has only the code and its parameters.
+fn say_why(event: &mut Event) -> bool {
     let (Record::StepRejected(StepRejected { reason, .. })
     | Record::StepEnded(StepEnded { reason, .. })
     | Record::Requeued { reason, .. }) = &mut event.record.record
     else {
-        return;
+        return false;
     };
-    if !matches!(reason, Cause::Said(_)) {
-        *reason = Cause::Said(reason.to_reason());
-        write_again(event);
+    if matches!(reason, Cause::Said(_)) {
+        return false;
     }
+    *reason = Cause::Said(reason.to_reason());
+    true
 }
 
-fn write_again(event: &mut Event) {
-    event.json =
-        serde_json::to_string(&event.record).expect("a record that was read can be written");
+/// The JSON that callers get of an event.
+fn shown(mut event: Event) -> Event {
+    let is_changed = hide_secrets(&mut event) | say_why(&mut event);
+    let json = match is_changed {
+        true => serde_json::to_value(&event.record),
+        false => serde_json::from_str(&event.json),
+    };
+    event.json = with_times(json.expect("a record that was read is JSON"));
+    event
 }
 
 /// The part of the log that was read last: all followers of the end ask for the same after every change, and one of
@@ -99,13 +106,7 @@ async fn slice(
 ) -> Result<Arc<[Arc<Event>]>, ReadError> {
     let events = read(log, since, limit).await?.into_iter();
     let committed = events.filter(|event| event.record.seq <= last);
-    let hidden = committed.map(|mut event| {
-        hide_secrets(&mut event);
-        say_why(&mut event);
-        event.json = with_times(&event.json).unwrap_or(event.json);
-        Arc::new(event)
-    });
-    Ok(hidden.collect())
+    Ok(committed.map(|event| Arc::new(shown(event))).collect())
 }
 
 /// Reads on a blocking thread, because the disk may be slow.

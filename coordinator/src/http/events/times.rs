@@ -13,11 +13,10 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(LogEntry
 /// The type of times in the schema.
 const TIME: &str = "#/$defs/Time";
 
-/// Returns the JSON of an event with its times in RFC 3339; `None` if it is no JSON.
-pub(super) fn with_times(json: &str) -> Option<String> {
-    let mut event: Value = serde_json::from_str(json).ok()?;
+/// Returns the JSON of an event with its times in RFC 3339.
+pub(super) fn with_times(mut event: Value) -> String {
     write(&mut event, &SCHEMA);
-    serde_json::to_string(&event).ok()
+    event.to_string()
 }
 
 /// Writes the times in a value of this schema.
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     fn written(event: Value) -> Value {
-        serde_json::from_str(&with_times(&event.to_string()).unwrap()).unwrap()
+        serde_json::from_str(&with_times(event)).unwrap()
     }
 
     #[test]
