@@ -167,6 +167,8 @@ codes! {
     PoolHasNodes = "pool_has_nodes", 409;
     /// The default pool of nodes and steps cannot be deleted.
     PoolIsDefault = "pool_is_default", 409;
+    /// The pool has no hosts by its terms (`hosts: none`), and the call needs some, or the pool holds allocations.
+    PoolWithoutHosts = "pool_without_hosts", 409;
     /// The pool cannot satisfy the policy in addition to its other policies.
     InvalidPolicy = "invalid_policy", 409;
     /// The events that were asked for are no longer kept.

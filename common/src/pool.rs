@@ -38,6 +38,10 @@ pub type NamedPlatform = SpecDocument<PlatformItemId, PlatformSpec>;
 pub struct PoolSpec {
     /// Free text for people.
     pub description: String,
+    /// Hosts of the pool: `joined` (the default), or `none` for a pool that only counts its declared capacity, such as
+    /// licences. It grants allocations alone. Set when the pool is created, and never changed.
+    #[serde(skip_serializing_if = "PoolHosts::are_joined")]
+    pub hosts: PoolHosts,
     /// Declared capacity by key; for other keys the nodes' capacities are added up.
     #[serde(with = "table", skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(
@@ -114,6 +118,25 @@ impl PoolSpec {
     /// Whether a step may choose this action on preemption.
     pub fn allows(&self, mode: OnPreempt) -> bool {
         self.on_preempt_allowed.is_empty() || self.on_preempt_allowed.contains(&mode)
+    }
+}
+
+/// Hosts of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PoolHosts {
+    /// Those that join it.
+    #[default]
+    Joined,
+    /// None, ever: the pool counts what it declares, and whoever holds an allocation uses it elsewhere.
+    None,
+}
+
+impl PoolHosts {
+    /// Whether hosts may join: the default.
+    pub fn are_joined(&self) -> bool {
+        *self == Self::Joined
     }
 }
 

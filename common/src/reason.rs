@@ -158,6 +158,8 @@ codes! {
     ValidationFailed = "validation_failed",
     /// Rejected: the step asks for pinned cores, and the pool does not require hosts that can pin.
     CpuModeNotAllowed = "cpu_mode_not_allowed",
+    /// Rejected: the pool has no hosts, and the step asks for what only hosts have, such as to run a program.
+    PoolWithoutHosts = "pool_without_hosts",
     /// Rejected: the step asks for `privileged`, which no template of the pool allows and passes on.
     PrivilegedNotAllowed = "privileged_not_allowed",
     /// Rejected: the step asks for `host_network`, which no template of the pool allows and passes on.

@@ -179,6 +179,7 @@ fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
         number: attempt.number,
         placements: (0..)
             .zip(parts)
+            .filter(|(_, part)| !part.node.is_of_pool())
             .map(|(rank, part)| PlacementView {
                 node: part.node.to_string(),
                 gpus: part.gpus.clone(),
@@ -198,8 +199,9 @@ fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
             .map(timestamp),
         ended_at: last_of_all(parts, |part| part.end.as_ref().map(|end| end.at)),
         released_at: last_of_all(parts, |part| part.released_at),
-        exit: exit(attempt),
-        usage: usage(attempt),
+        // Without a host nothing ran.
+        exit: exit(attempt).filter(|_| !attempt.is_hostless()),
+        usage: usage(attempt).filter(|_| !attempt.is_hostless()),
     }
 }
 
@@ -353,11 +355,12 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         nodes: state.nodes_of(&pool.name).count() as u64,
         nodes_ready: ready.count() as u64,
         capacity: capped(state.capacity_of(&pool.name), &spec.capacity),
-        detected: state.capacity_of(&pool.name),
+        detected: match pool.is_hostless() {
+            true => Amounts::new(),
+            false => state.capacity_of(&pool.name),
+        },
         used: state.used_of(&pool.name),
-        free: in_scheduler
-            .map(sluice_scheduler::Pool::free)
-            .unwrap_or_default(),
+        free: in_scheduler.map_or_else(Amounts::new, |it| free(pool, it.free())),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
@@ -372,6 +375,18 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         declared_platforms: platform::declared(pool),
         spec,
     }
+}
+
+/// Returns what is free of a pool. One without hosts counts only what it declares.
+fn free(pool: &Pool, free: Amounts) -> Amounts {
+    let declared = |key: &ResourceKey| pool.spec.capacity.contains_key(key);
+    let shown = free
+        .iter()
+        .filter(|(key, _)| !pool.is_hostless() || declared(key));
+    shown.fold(Amounts::new(), |mut sum, (key, amount)| {
+        sum.set(key.clone(), amount);
+        sum
+    })
 }
 
 /// Returns the first steps of a pool's queue, in queue order.

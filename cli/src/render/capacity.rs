@@ -79,7 +79,8 @@ fn keys(pool: &PoolView) -> Vec<String> {
 
 /// Renders a row of a pool's table; unknown amounts are dashes.
 fn pool_row(pool: &PoolView, key: &str) -> Vec<Cell> {
-    let detected = HOST_KEYS.contains(&key).then(|| pool.detected.get(key));
+    let is_detected = HOST_KEYS.contains(&key) && pool.spec.hosts.are_joined();
+    let detected = is_detected.then(|| pool.detected.get(key));
     let (in_share, borrowed) = (pool.in_share.get(key), pool.borrowed.get(key));
     let used = pool.used.get(key);
     let counts = in_share + borrowed == used;

@@ -12,7 +12,9 @@ const DETECTED: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 /// Warns if a pool declares more than its hosts have, or less.
 pub(crate) fn of_pool(pool: &PoolView) -> Vec<String> {
+    // A pool without hosts detects nothing.
     let keys = DETECTED.into_iter();
+    let keys = keys.filter(|_| pool.spec.hosts.are_joined());
     keys.filter_map(|key| {
         let declared = pool.declared.iter();
         let (_, declared) = declared

@@ -247,6 +247,7 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
         StepState::Suspended => {
             format!("holds only its memory, on {places} of pool {pool}, allocated {since}")
         }
+        _ if holding.placements.is_empty() => format!("allocated in pool {pool} since {since}"),
         _ => format!("allocated on {places} of pool {pool} since {since}"),
     };
     lines.put(1, holds);

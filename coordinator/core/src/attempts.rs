@@ -3,6 +3,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod gpu_assignment;
 mod gpu_locality;
+pub(crate) mod hostless;
 pub(crate) mod launch;
 pub(crate) mod leases;
 pub(crate) mod live;

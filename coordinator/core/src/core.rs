@@ -10,6 +10,7 @@ use sluice_scheduler::Request;
 
 use crate::arrays::advance::settle_steps;
 use crate::arrays::unknown_step;
+use crate::attempts::hostless::follow_hostless;
 use crate::attempts::launch::workdir_refused;
 use crate::attempts::leases::on_lease_timer;
 use crate::context::Context;
@@ -269,6 +270,7 @@ fn on_timer(ctx: &mut Context, key: TimerKey) {
         TimerKey::Changes(node) => on_changes_timer(ctx, &node),
         TimerKey::Queue(id) => on_queue_timer(ctx, &id),
         TimerKey::Lease(id) => on_lease_timer(ctx, &id),
+        TimerKey::Hostless(id) => follow_hostless(ctx, &id),
         TimerKey::Pool(pool) | TimerKey::Carving(pool) => ctx.set_affected(pool),
         // The end of a recovery is checked after every input.
         TimerKey::Recovery => {}

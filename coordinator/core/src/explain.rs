@@ -192,6 +192,15 @@ pub(crate) fn wait_for(
             pool,
             closest: DomainShortage::of(level, domain, request.hosts, hosts),
         },
+        BlockReason::HostsFull {
+            closest: Some((node, key, _, free)),
+        } if node.is_of_pool() => Wait::Pool {
+            pool,
+            key: String::from(key),
+            asked: request.demand.get(key),
+            free,
+            by_default: by_default(key),
+        },
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
             wanted: host_demand(request),

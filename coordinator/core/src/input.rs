@@ -377,6 +377,8 @@ pub enum TimerKey {
     Queue(StepId),
     /// The lease of the allocation is over.
     Lease(StepId),
+    /// The allocation in a pool without hosts has run for as long as it may, or its grace is over.
+    Hostless(StepId),
     /// A rate-limited node may change once more.
     Changes(NodeName),
     /// The recovery may end.

@@ -15,6 +15,7 @@ use sluice_scheduler::HostResources;
 use crate::contact::Contact;
 use crate::core::Core;
 use crate::model::placement::Placement;
+use crate::model::pool::Pool;
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
 use crate::state::{State, StepRow};
@@ -115,6 +116,9 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
 /// Resources granted never exceed what a host has at that time, and only an open, ready host is granted any.
 fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> CheckResult {
     let name = "grants_fit";
+    if placement.node.is_of_pool() {
+        return grant_fits_pool(before, request, placement);
+    }
     let node = before.node(&placement.node);
     let Some(node) = node.filter(|node| before.takes_work(node)) else {
         return need(name, false, || {
@@ -144,6 +148,21 @@ fn grant_fits(before: &State, request: HostResources, placement: &Placement) -> 
     };
     need(name, distinct.into_iter().all(free), || {
         format!("{placement:?} is not free and fit")
+    })
+}
+
+/// Resources granted never exceed what a pool without hosts declares, and are granted to allocations alone.
+fn grant_fits_pool(before: &State, request: HostResources, placement: &Placement) -> CheckResult {
+    let name = "grants_fit";
+    let mut pools = before.pools().values();
+    let pool = pools.find(|pool| NodeName::of_pool(&pool.name) == placement.node);
+    let Some((_, host)) = pool.and_then(Pool::in_place_of_hosts) else {
+        return need(name, false, || format!("`{}` is no pool", placement.node));
+    };
+    let used = before.index().used_on(&placement.node);
+    let fits = host.capacity.cover(used.plus(request)) && placement.gpus.is_empty();
+    need(name, fits, || {
+        format!("{request:?} in {placement:?} with {used:?} used")
     })
 }
 

@@ -11,10 +11,12 @@ use sluice_scheduler::{Decision, HardwareFilter, HostResources};
 
 use crate::arrays::advance::settle_steps;
 use crate::attempts::gpu_assignment::place;
+use crate::attempts::hostless::begin_hostless;
 use crate::attempts::orders::{send_assignment, stop_as};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::{Context, PoolCheck};
 use crate::input::TimerKey;
+use crate::model::placement::Placement;
 use crate::model::step::Step;
 use crate::record::{self, Record};
 
@@ -123,10 +125,17 @@ fn grant(
         class: Some(&class),
         platform,
     };
-    let nodes = hosts.iter().filter_map(|host| ctx.state().node(host));
-    let placements = nodes
-        .map(|node| place(ctx.state(), node, id, request, filter))
-        .collect();
+    let placed = hosts.iter().filter_map(|host| match host.is_of_pool() {
+        true => Some(Placement::hostless(host)),
+        false => Some(place(
+            ctx.state(),
+            ctx.state().node(host)?,
+            id,
+            request,
+            filter,
+        )),
+    });
+    let placements = placed.collect();
     let port = meeting_port(ctx, hosts);
     ctx.record(Record::Allocated(record::Allocated {
         attempt: attempt.clone(),
@@ -136,7 +145,10 @@ fn grant(
         port,
     }));
     for host in hosts {
-        send_assignment(ctx, host, &attempt);
+        match host.is_of_pool() {
+            true => begin_hostless(ctx, host, &attempt),
+            false => send_assignment(ctx, host, &attempt),
+        }
     }
 }
 

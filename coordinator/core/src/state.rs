@@ -32,6 +32,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_scheduler::{FairUses, LostWork, Nomination, Scheduler};
 
+use crate::counted_by_hosts;
 use crate::model::access::Access;
 use crate::model::admission::Admission;
 use crate::model::cluster::Cluster;
@@ -356,9 +357,14 @@ impl State {
         self.scheduler().pool(pool).map_or(0, |pool| pool.running())
     }
 
-    /// Sum of the resources of a pool's nodes.
+    /// Sum of the resources of a pool's nodes; of a pool without hosts what it declares of them.
     pub fn capacity_of(&self, pool: &PoolName) -> Amounts {
         let mut sum = Amounts::new();
+        if let Some(pool) = self.pool(pool).filter(|pool| pool.is_hostless()) {
+            let declared = pool.spec.capacity.iter();
+            let of_hosts = declared.filter(|(key, _)| counted_by_hosts(key.as_str()));
+            of_hosts.for_each(|(key, amount)| sum.set(key.clone(), *amount));
+        }
         for node in self.nodes_of(pool) {
             sum.add(&node.capacity());
         }

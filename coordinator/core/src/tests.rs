@@ -25,6 +25,7 @@ mod gpus;
 mod guards;
 mod harness;
 mod health;
+mod hostless;
 mod images;
 mod link;
 mod locality;

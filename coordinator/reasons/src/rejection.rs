@@ -231,6 +231,11 @@ pub enum RuleBreach {
     },
     /// The step asks for exclusive cores, and the pool does not require hosts that can give them.
     NotPinned,
+    /// The pool has no hosts, and the step asks for what only hosts have.
+    NoHosts {
+        /// The first such field: `command` if it runs a program.
+        field: String,
+    },
     /// The pool's templates forbid something that the step asks for.
     Template {
         code: ReasonCode,
@@ -300,6 +305,7 @@ impl Rejection {
                 RuleBreach::Above { .. } => ReasonCode::ExceedsMaximum,
                 RuleBreach::Mode { .. } => ReasonCode::OnPreemptNotAllowed,
                 RuleBreach::NotPinned => ReasonCode::CpuModeNotAllowed,
+                RuleBreach::NoHosts { .. } => ReasonCode::PoolWithoutHosts,
                 RuleBreach::Template { code, .. } => *code,
             },
             Rejection::Invalid { .. } => ReasonCode::ValidationFailed,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use coordinator_core::Core;
+use coordinator_core::{Core, Refusal};
 use serde::Deserialize;
 use sluice_common::attempt_dir::INPUT_ENDED;
 use sluice_common::exec::{ExecOrder, ExecProgram};
@@ -180,6 +180,13 @@ fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiEr
         let message = format!("{rank}: the ranks of `{id}` are 0 to {last}");
         return Err(params::invalid("rank", message));
     };
+    if part.node.is_of_pool() {
+        return Err(Refusal::StepWithoutHost {
+            step: id,
+            pool: attempt.pool.clone(),
+        }
+        .into());
+    }
     Ok(ExecTarget {
         attempt: step.attempt_id(attempt.number),
         node: part.node.clone(),

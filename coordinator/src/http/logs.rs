@@ -199,6 +199,8 @@ fn find(
     }
     Ok(
         match attempt.and_then(|attempt| Some((attempt, attempt.parts.get(rank)?))) {
+            // A pool without hosts runs nothing.
+            Some((_, part)) if part.node.is_of_pool() => LogLocation::Never,
             Some((attempt, part)) => LogLocation::At(LogSource {
                 attempt: step.attempt_id(attempt.number),
                 node: part.node.clone(),

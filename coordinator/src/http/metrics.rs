@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Core;
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, MGPU, MGPU_A_GPU};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, GpuReading, HostReading, Readings};
 use sluice_common::state::{NodeState, StepState};
@@ -126,6 +126,12 @@ fn look(core: &Core) -> EngineSnapshot {
 
 /// Number of GPUs of a pool that are granted or can be.
 fn grantable_gpus(state: &coordinator_core::State, pool: &PoolName) -> u64 {
+    if state
+        .pool(pool)
+        .is_some_and(coordinator_core::Pool::is_hostless)
+    {
+        return state.capacity_of(pool).get(MGPU) / MGPU_A_GPU;
+    }
     let open = state.nodes_of(pool).filter(|node| state.takes_work(node));
     let fit = open.flat_map(|node| {
         let gpus = node.inventory.gpus.iter();

@@ -90,6 +90,7 @@ fn standing(of: &FairShareUse<'_>) -> FairShareView {
 
 fn key(terms: &ResourceUse<'_>) -> KeyUsageView {
     let of = |amount| DocumentAmount::of(terms.key, amount).1;
+    let most_free = terms.most_free.filter(|(node, _)| !node.is_of_pool());
     KeyUsageView {
         key: key_name(terms.key).to_owned(),
         asked: of(terms.asked),
@@ -98,15 +99,16 @@ fn key(terms: &ResourceUse<'_>) -> KeyUsageView {
         reserved: terms.reserved.map(of),
         limit: terms.limit.map(of),
         free: terms.free.map(of),
-        freest_node: terms.most_free.map(|(node, _)| node.to_string()),
-        free_there: terms.most_free.map(|(_, free)| of(free)),
+        freest_node: most_free.map(|(node, _)| node.to_string()),
+        free_there: most_free.map(|(_, free)| of(free)),
         promised: of(terms.promised),
     }
 }
 
 fn promise(promised: NominationDetails<'_>) -> NominationView {
+    let hosts = promised.hosts.iter().filter(|host| !host.is_of_pool());
     NominationView {
-        nodes: promised.hosts.iter().map(ToString::to_string).collect(),
+        nodes: hosts.map(ToString::to_string).collect(),
         firm: promised.firm,
         starts_by: promised.starts_by.map(timestamp),
         awaits: promised.awaits.iter().map(awaited).collect(),

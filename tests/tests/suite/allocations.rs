@@ -221,3 +221,96 @@ fn a_holder_that_is_ended_releases_it() {
     assert_eq!(waits.end(), Some(143));
     in_state(&dev, "waits", "released");
 }
+
+/// Two licences without any host, of which `own` has a share.
+const LICENCES: &str = "
+{kind: pool, name: licences, hosts: none, capacity: {solver: 2}}
+---
+{kind: policy, pool: licences, subject: own, reserved: {solver: 2}}
+---
+{kind: policy, pool: licences, subject: guest}
+";
+
+#[test]
+fn a_pool_without_hosts_counts_licences_and_survives_the_coordinator() {
+    let (folder, dev) = dev();
+    let file = folder.path().join("licences.yaml");
+    fs::write(&file, LICENCES).unwrap();
+    dev.ok(&["apply", "-f", file.to_str().unwrap()]);
+    let ask = |subject, id, more: &[&'static str]| {
+        let first = ["allocate", "--pool", "licences", "--resource", "solver=2"];
+        let args = [&first[..], &["--subject", subject, "--id", id], more].concat();
+        args.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let sluice = |dev: &Dev, args: Vec<String>| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        dev.sluice(&args)
+    };
+    let ran = sluice(
+        &dev,
+        ask(
+            "guest",
+            "first",
+            &["--", "sh", "-c", "echo $SLUICE_ALLOCATION"],
+        ),
+    );
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "first\n"),
+        "{}",
+        ran.stderr
+    );
+    let released = in_state(&dev, "first", "released");
+    assert_eq!(released["expires_at"], Value::Null);
+    sluice(
+        &dev,
+        ask("guest", "held", &["--grace", "2m", "--lease", "10m"]),
+    );
+    in_state(&dev, "held", "allocated");
+    let (_, step) = dev.call("GET", "/v1/allocations/held", None);
+    assert_eq!(
+        (&step["pool"], &step["placements"]),
+        (&"licences".into(), &Value::Array(Vec::new()))
+    );
+    for (args, part) in [
+        (&["run", "--in", "held", "--", "true"][..], "has no host"),
+        (
+            &["submit", "--pool", "licences", "--", "true"],
+            "runs no programs",
+        ),
+        (
+            &["move", "node", "h1", "--pool", "licences"],
+            "none can join",
+        ),
+        (&["delete", "pool", "licences"], "sluice release held"),
+    ] {
+        let refused = dev.sluice(args);
+        assert!(
+            refused.code != 0 && refused.stderr.contains(part),
+            "{args:?}: {}",
+            refused.stderr
+        );
+    }
+    // Its owner takes it back, and the coordinator dies meanwhile.
+    sluice(
+        &dev,
+        ask("own", "mine", &["--non-preemptible", "--lease", "10m"]),
+    );
+    let before = in_state(&dev, "held", "preempting");
+    assert!(before["release_by"].is_string(), "{before}");
+    dev.kill(Daemon::Coordinator);
+    eventually("the next coordinator", || {
+        dev.try_call("GET", "/v1/allocations/held", None)
+    });
+    in_state(&dev, "held", "preempting");
+    let explained = dev.ok(&["explain", "mine"]);
+    assert!(!explained.contains("no-host"), "{explained}");
+    dev.ok(&["release", "held"]);
+    in_state(&dev, "held", "preempted");
+    in_state(&dev, "mine", "allocated");
+    let explained = dev.ok(&["explain", "mine"]);
+    assert!(explained.contains("in pool licences"), "{explained}");
+    dev.ok(&["release", "mine"]);
+    in_state(&dev, "mine", "released");
+    dev.ok(&["delete", "pool", "licences"]);
+}

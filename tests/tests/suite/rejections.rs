@@ -86,6 +86,7 @@ fn steps_that_rules_turn_down_are_told_the_code_the_numbers_and_the_way_out() {
         ReasonCode::ExceedsMaximum,
         ReasonCode::OnPreemptNotAllowed,
         ReasonCode::CpuModeNotAllowed,
+        ReasonCode::PoolWithoutHosts,
         ReasonCode::PrivilegedNotAllowed,
         ReasonCode::HostNetworkNotAllowed,
         ReasonCode::MountNotAllowed,

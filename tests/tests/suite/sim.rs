@@ -26,7 +26,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Events that happen at least once in twenty histories, by words of their records: otherwise nothing would be tested.
-const DEEDS: [&str; 35] = [
+const DEEDS: [&str; 37] = [
     r#""type":"dependency_met""#,
     r#""why":"dependency_failed""#,
     r#""type":"recovery_began""#,
@@ -62,6 +62,8 @@ const DEEDS: [&str; 35] = [
     r#""exit":{"not_begun""#,
     r#""type":"renewed""#,
     r#""why":"not_renewed""#,
+    r#""type":"allocated" "pool":"licences""#,
+    r#""type":"released" "node":"no-host.licences""#,
 ];
 
 fn is_done(record: &str, deed: &str) -> bool {

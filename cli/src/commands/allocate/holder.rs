@@ -21,7 +21,7 @@ use crate::client::{ApiError, Client, RetryLimit};
 use crate::commands::{hear_ending, outage_note};
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::render::safe;
+use crate::render::{or_dash, safe};
 use crate::signals;
 
 /// Variable in which a program finds the allocation.
@@ -152,8 +152,12 @@ fn wait(
         }
     }
     let nodes: Vec<String> = step.placements.iter().map(|it| safe(&it.node)).collect();
-    let nodes = nodes.join(", ");
-    out.progress(&format!("{} is allocated on {nodes}", safe(&id)));
+    // A pool without hosts gives none.
+    let place = match nodes.is_empty() {
+        true => format!("in pool {}", or_dash(step.pool.as_deref())),
+        false => format!("on {}", nodes.join(", ")),
+    };
+    out.progress(&format!("{} is allocated {place}", safe(&id)));
     Ok(program.early())
 }
 

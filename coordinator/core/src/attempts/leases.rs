@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use sluice_common::id::StepId;
 use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::state::StepState;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopReason;
 use sluice_reasons::Cause;
 
@@ -43,11 +43,16 @@ pub(crate) fn on_lease_timer(ctx: &mut Context, id: &StepId) {
         return await_renewal(ctx, id);
     }
     let live = step.live().filter(|attempt| attempt.stopping.is_none());
+    // Without a host nothing is inside that could need a grace.
+    let grace = match step.is_hostless() {
+        true => Span::ZERO,
+        false => DEFAULT_GRACE,
+    };
     if let Some(attempt) = live.map(|attempt| step.attempt_id(attempt.number)) {
         stop_as(
             ctx,
             record::Stopping {
-                grace: Some(DEFAULT_GRACE),
+                grace: Some(grace),
                 ..record::Stopping::because(attempt, StopReason::NotRenewed)
             },
         );

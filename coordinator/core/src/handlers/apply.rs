@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{MGPU, ResourceKey};
-use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::state::StepState;
 use sluice_scheduler::{PossiblePreemptions, RequestKind};
@@ -252,6 +252,11 @@ fn delete_pool(ctx: &mut Context, pool: &PoolName) -> Result<(), Refusal> {
     let nodes: Vec<_> = nodes.map(|node| node.name.clone()).collect();
     if !nodes.is_empty() {
         return Err(Refusal::PoolHasNodes { pool, nodes });
+    }
+    let held = ctx.state().attempts_on(&NodeName::of_pool(&pool));
+    let steps: Vec<StepId> = held.map(|id| id.step.clone()).collect();
+    if !steps.is_empty() {
+        return Err(Refusal::PoolHoldsAllocations { pool, steps });
     }
     ctx.record(Record::PoolDeleted { pool });
     Ok(())

@@ -26,6 +26,7 @@ use crate::contact::Contact;
 use crate::contact::change_rate::ChangeRate;
 use crate::contact::delivery::{DeliveryTerms, OrderDelivery};
 use crate::context::Context;
+use crate::handlers::join::is_hostless;
 use crate::hosts::access::check_claim;
 use crate::hosts::carving::repeat_carvings;
 use crate::hosts::gpus::take_gpu_states;
@@ -114,6 +115,16 @@ fn check_hello(
         return Err(HelloRefusal::NoPool {
             pool: pool.clone(),
             near: SimilarPools::to(pool, ctx.state().pools().keys()),
+            by_certificate: claim.pool.is_some(),
+        });
+    }
+    if hello.node.is_of_pool() {
+        let node = hello.node.clone();
+        return Err(HelloRefusal::ReservedName { node });
+    }
+    if is_hostless(ctx, pool) {
+        return Err(HelloRefusal::PoolWithoutHosts {
+            pool: pool.clone(),
             by_certificate: claim.pool.is_some(),
         });
     }

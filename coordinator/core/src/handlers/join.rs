@@ -16,6 +16,7 @@ use crate::hosts::link::cut;
 use crate::input::{NewJoinToken, ReplyId};
 use crate::model::admission::{JoinToken, MAX_JOIN_TOKENS, MAX_REFUSALS, TokenStatus};
 use crate::model::join::{JoinApplication, Joined};
+use crate::model::pool::Pool;
 use crate::model::step::default_pool;
 use crate::output::{Answer, Refusal};
 use crate::record;
@@ -38,6 +39,9 @@ fn make_join_token(ctx: &mut Context, token: NewJoinToken) -> Result<(), Refusal
     } = token;
     if let Some(pool) = pool.clone().filter(|it| ctx.state().pool(it).is_none()) {
         return Err(Refusal::UnknownPool { pool });
+    }
+    if let Some(pool) = pool.clone().filter(|it| is_hostless(ctx, it)) {
+        return Err(Refusal::PoolWithoutHosts { pool });
     }
     if !ctx.state().admission().has_room(ctx.now()) {
         return Err(Refusal::TooManyJoinTokens {
@@ -150,6 +154,12 @@ fn judge(
             },
         });
     }
+    if is_hostless(ctx, &pool) {
+        return Err(JoinRefusal::PoolWithoutHosts { pool });
+    }
+    if node.is_of_pool() {
+        return Err(JoinRefusal::ReservedName { node });
+    }
     let admission = ctx.state().admission();
     match repeat {
         Some(used) if used.generation < admission.generation(&node) => {
@@ -161,6 +171,12 @@ fn judge(
         }
         None => Ok(TokenUseKind::New),
     }
+}
+
+/// Whether no host can join a pool, by its terms.
+pub(crate) fn is_hostless(ctx: &Context, pool: &PoolName) -> bool {
+    let pool = ctx.state().pool(pool);
+    pool.is_some_and(Pool::is_hostless)
 }
 
 fn is_taken(ctx: &Context, node: &NodeName) -> bool {

@@ -27,6 +27,7 @@ use sluice_common::id::{NodeName, PoolName, StepId};
 use sluice_common::time::Span;
 
 use crate::context::Context;
+use crate::handlers::join::is_hostless;
 use crate::hosts::access::revoke;
 use crate::hosts::drain::{cordon_of, drain, or_before};
 use crate::hosts::forget::forget_node;
@@ -131,6 +132,9 @@ pub(crate) fn move_node(
 ) -> Result<(), Refusal> {
     if ctx.state().pool(&pool).is_none() {
         return Err(Refusal::UnknownPool { pool });
+    }
+    if is_hostless(ctx, &pool) {
+        return Err(Refusal::PoolWithoutHosts { pool });
     }
     let Some(node) = ctx.state().node(name) else {
         return Ok(());

@@ -114,7 +114,8 @@ fn asked_pools(ctx: &Context, new: &NewStep) -> PoolPreview {
         };
         let (filled, merged) = preview_effective_step(ctx, &new.spec, known);
         let asks = request.with_amounts(&filled.request);
-        let never = scheduler.infeasible(pool, &asks, new.spec.allow_pending);
+        let may_wait = known.may_wait_for_hosts(&new.spec);
+        let never = scheduler.infeasible(pool, &asks, may_wait);
         let its = asked(ctx, known, &asks, new, (&filled, &merged), never);
         all.lines.extend(its.lines);
         all.failed_at = match (all.failed_at, its.failed_at) {
@@ -183,7 +184,7 @@ fn asked(
         }
         None => (None, None),
     };
-    if stage != Some(Stage::Platform) {
+    if stage != Some(Stage::Platform) && !pool.is_hostless() {
         lines.push((Stage::Platform, hosts_line(ctx, name, request)));
     }
     lines.extend(stage.zip(line));
@@ -252,7 +253,7 @@ fn queue_lines(ctx: &Context, it: &Previewed) -> (CheckStatus, Vec<CheckLine>) {
         _ if !step.lets_parts_enter() => (CheckStatus::Passed, Check::Later(standing)),
         None => return (CheckStatus::Passed, places(ctx, it)),
         Some(attempt) => {
-            let parts = attempt.parts.iter();
+            let parts = attempt.parts.iter().filter(|part| !part.node.is_of_pool());
             let parts = parts.map(|part| (part.node.clone(), part.gpus.len()));
             let parts = parts.collect();
             (CheckStatus::Passed, Check::Starts { standing, parts })

@@ -9,6 +9,7 @@ use sluice_common::id::{ClusterId, Epoch};
 use sluice_common::pool::PolicySpec;
 use sluice_common::state::NodeState;
 
+use crate::attempts::hostless::follow_all_hostless;
 use crate::attempts::leases::await_all_renewals;
 use crate::attempts::queue_timeout::await_all_units;
 use crate::attempts::suspension::await_all_overdue;
@@ -52,6 +53,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
     await_all_overdue(ctx);
     await_all_units(ctx);
     await_all_renewals(ctx);
+    follow_all_hostless(ctx);
 }
 
 /// Starts the silence of all nodes now, because none is connected yet.

@@ -18,3 +18,13 @@ pub struct Placement {
     /// UUIDs of the GPUs, in the order in which the step sees them.
     pub gpus: Vec<String>,
 }
+
+impl Placement {
+    /// What a pool without hosts grants: no host, and no GPU by its name.
+    pub(crate) fn hostless(of_pool: &NodeName) -> Self {
+        Self {
+            node: of_pool.clone(),
+            gpus: Vec::new(),
+        }
+    }
+}

@@ -324,6 +324,20 @@ impl Step {
         self.moved_at.and(self.only_pool())
     }
 
+    /// Whether it holds what a pool without hosts counts.
+    pub fn is_hostless(&self) -> bool {
+        self.live().is_some_and(Attempt::is_hostless)
+    }
+
+    /// Changes the time of the order to stop, if it has no host. A host keeps time by itself.
+    pub(crate) fn shift_hostless_stop(&mut self, to: impl Fn(Time) -> Time) {
+        let live = self.attempts.last_mut();
+        let live = live.filter(|attempt| attempt.is_hostless() && !attempt.has_ended());
+        if let Some(at) = live.and_then(|attempt| attempt.stopping_at.as_mut()) {
+            *at = to(*at);
+        }
+    }
+
     /// The id of an attempt of this step.
     pub fn attempt_id(&self, number: u32) -> AttemptId {
         AttemptId {
@@ -357,6 +371,11 @@ impl Attempt {
             self.stopping_at = Some(at);
             self.stop_grace = grace;
         }
+    }
+
+    /// Whether it is of a pool without hosts.
+    pub fn is_hostless(&self) -> bool {
+        self.parts.iter().any(|part| part.node.is_of_pool())
     }
 
     /// Whether every part has ended.

@@ -13,7 +13,7 @@ use sluice_common::amount::table;
 use sluice_common::id::{PlatformName, TemplateName, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::platform::spec::UnmatchedPlatform;
-use sluice_common::pool::{FairShare, GpuHosts, HostPlacement, PoolSpec, ResourceTable};
+use sluice_common::pool::{FairShare, GpuHosts, HostPlacement, PoolHosts, PoolSpec, ResourceTable};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::processors::CpuMode;
@@ -26,6 +26,9 @@ use sluice_common::time::Span;
 #[serde(remote = "PoolSpec")]
 pub(crate) struct StoredPoolSpec {
     description: String,
+    /// Hosts of the pool.
+    #[serde(default, skip_serializing_if = "PoolHosts::are_joined")]
+    hosts: PoolHosts,
     /// Declared capacity by key. Other keys have what the nodes report.
     #[serde(default, with = "table")]
     #[cfg_attr(
@@ -188,6 +191,7 @@ impl From<StoredPoolSpec> for PoolSpec {
         let rules = logged.rules;
         Self {
             description: logged.description,
+            hosts: logged.hosts,
             capacity: logged.capacity,
             min_runtime: logged.min_runtime,
             require: logged.require,

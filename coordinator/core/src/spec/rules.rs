@@ -28,6 +28,7 @@ const MAX_MESSAGE_CHARS: usize = 1000;
 pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     let PoolSpec { defaults, max, .. } = spec;
     named_once(&spec.validations)?;
+    without_hosts(spec)?;
     spec.maintenance.as_deref().map_or(Ok(()), message)?;
     time_to_run("defaults.timeout", defaults.timeout)?;
     grace("defaults.grace_period", defaults.grace_period)?;
@@ -38,6 +39,33 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), FieldError> {
     fair_share(spec)?;
     no_default_above(spec)?;
     default_mode_allowed(spec)
+}
+
+/// Checks that a pool without hosts says what it shares, and nothing about hosts.
+fn without_hosts(spec: &PoolSpec) -> Result<(), FieldError> {
+    if spec.hosts.are_joined() {
+        return Ok(());
+    }
+    if spec.capacity.is_empty() {
+        let why = "a pool with `hosts: none` shares what it declares: write such as `capacity: {licences: 10}`";
+        return Err(invalid("capacity", ErrorCode::Contradiction, &why));
+    }
+    let platforms = spec.platforms.as_ref().is_some_and(|all| !all.is_empty());
+    let fields = [
+        ("require", !spec.require.is_empty()),
+        ("platforms", platforms),
+        ("default_platform", spec.default_platform.is_some()),
+        ("unmatched_platform", !spec.unmatched_platform.is_reject()),
+        ("gpu_hosts", !spec.gpu_hosts.is_entitled()),
+        ("placement", !spec.placement.is_pack()),
+    ];
+    match fields.into_iter().find(|(_, is_set)| *is_set) {
+        None => Ok(()),
+        Some((field, _)) => {
+            let why = "it is about hosts, and the pool has `hosts: none`: leave one of the two out";
+            Err(invalid(field, ErrorCode::Contradiction, &why))
+        }
+    }
 }
 
 /// Checks that each validation is named once, and that there are not too many for one submit.

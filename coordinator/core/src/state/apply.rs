@@ -299,6 +299,10 @@ impl State {
         part.phase = PartPhase::Running;
         part.started = Some(*process);
         attempt_mut(step, id)?.began_at.get_or_insert(at);
+        if step.is_hostless() {
+            // It counts anew for the time that it has run.
+            step.not_waited = Span::ZERO;
+        }
         self.index.scheduler_mut().start(id, at);
         follow_parts(step, id, node)
     }

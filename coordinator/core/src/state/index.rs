@@ -150,6 +150,9 @@ impl Index {
     /// must be placed again.
     pub(super) fn put_terms(&mut self, pool: &Pool) {
         self.scheduler.put_pool(&pool.name, pool.terms());
+        if let Some((host, inventory)) = pool.in_place_of_hosts() {
+            self.scheduler.put_host(&host, &pool.name, inventory, true);
+        }
         self.platforms.remove(&pool.name);
         if !pool.platforms.is_empty() {
             self.platforms.insert(pool.name.clone(), pool.declared());
@@ -164,6 +167,7 @@ impl Index {
     pub(super) fn remove_pool(&mut self, pool: &PoolName) {
         self.required.remove(pool);
         self.platforms.remove(pool);
+        self.scheduler.remove_host(&NodeName::of_pool(pool));
         self.scheduler.remove_pool(pool);
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn with_amounts<'a>(
         let asks = request.with_amounts(&amounts(taken));
         let never = state
             .scheduler()
-            .infeasible(known, &asks, spec.allow_pending);
+            .infeasible(known, &asks, pool.may_wait_for_hosts(spec));
         never.is_none()
     };
     while !taken.is_empty() && !is_feasible(&taken) {
@@ -81,9 +81,13 @@ pub(crate) fn defaults_of(
     };
     let known = state.scheduler().pool(&pool.name);
     let may_hold = |key: &str| spec.preemptible || known.is_some_and(|it| it.is_metered(key));
+    // Without hosts, what the pool does not declare is not counted.
+    let is_counted =
+        |key: &str| !pool.is_hostless() || known.is_some_and(|it| it.declared(key).is_some());
     let defaults = pool.spec.defaults.amounts();
     let open = defaults.into_iter().filter(open);
-    open.filter(|(key, _)| may_hold(key)).collect()
+    open.filter(|(key, _)| may_hold(key) && is_counted(key))
+        .collect()
 }
 
 /// Whether a step states its amount of a key, by a field or as a custom resource.

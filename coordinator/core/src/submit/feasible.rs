@@ -22,10 +22,27 @@ pub(crate) fn never_by_terms(ctx: &Context, step: &Step) -> Option<Cause> {
         return Some(Cause::rejected(unknown));
     }
     let request = request(step);
-    let found = ctx.state().scheduler().admit(&request, true).err()?;
+    let found = match ctx.state().scheduler().admit(&request, true) {
+        Err(found) => found,
+        Ok(()) => never_without_hosts(ctx, &request)?,
+    };
     let found = found.into_iter();
     let found = found.map(|(pool, never)| never_in(ctx, &pool, &request, never));
     Some(rejected(found, &request))
+}
+
+/// Why each pool could never grant a request, if some of them have no hosts and get none.
+fn never_without_hosts(ctx: &Context, request: &Request) -> Option<Vec<(PoolName, Infeasible)>> {
+    let scheduler = ctx.state().scheduler();
+    let pools = scheduler.pools_for(request).into_iter();
+    let in_each = pools.map(|(name, pool)| {
+        let terms = ctx.state().pool(name);
+        let gets_hosts = terms.is_none_or(|terms| !terms.is_hostless());
+        let never = scheduler.infeasible(pool, request, gets_hosts)?;
+        Some((name.clone(), never))
+    });
+    let found: Vec<_> = in_each.collect::<Option<_>>()?;
+    (!found.is_empty()).then_some(found)
 }
 
 /// The rejection of a step that names an unknown pool.

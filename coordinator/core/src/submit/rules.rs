@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::Capability;
+use sluice_common::mig::GpuClass;
 use sluice_common::pool_rules::Setting;
 use sluice_common::processors::CpuMode;
 use sluice_common::step::StepSpec;
@@ -90,14 +91,18 @@ pub(crate) fn admit_by_rules(
         let filled = with_amounts(ctx.state(), terms, layers.first(), &asks, &spec);
         let asks = asks.with_amounts(&filled.request);
         let scheduler = ctx.state().scheduler();
-        let never = scheduler.infeasible(pool, &asks, spec.allow_pending);
+        let never = scheduler.infeasible(pool, &asks, terms.may_wait_for_hosts(&spec));
         let invalid = || invalid_as_filled(ctx, terms, &asks, &spec);
         let never = || never.map(|never| never_in(ctx, name, &asks, never));
         let broken = || breach(terms, &spec).or_else(|| forbidden.map(by_template));
         let broken = || broken().map(|breach| breaks_rule(name, breach));
         let closed = || closed(terms).filter(|_| !past_maintenance);
         // First the validity of the step, then whether it could ever be granted.
-        let never = invalid().or_else(never).or_else(broken);
+        let never = needs_hosts(terms, &spec)
+            .map(|breach| breaks_rule(name, breach))
+            .or_else(invalid)
+            .or_else(never)
+            .or_else(broken);
         match never.map(PoolObstacle::Never).or_else(closed) {
             None => {
                 let filled = filled.into_owned();
@@ -274,6 +279,27 @@ fn by_template(forbidden: TemplateViolation) -> RuleBreach {
     }
 }
 
+/// The field by which a step asks for what only hosts have, if the pool has none.
+fn needs_hosts(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
+    if !pool.is_hostless() {
+        return None;
+    }
+    let fields = [
+        ("command", spec.lease.is_none()),
+        ("nodes", spec.nodes > 1),
+        ("platform", spec.platform.is_some()),
+        ("mig", spec.gpu_class() != GpuClass::Whole),
+        ("within", spec.within.is_some()),
+        ("cpu_mode", spec.cpu_mode == CpuMode::Pinned),
+        // Such as cores alone, which belong to another pool of its subject.
+        ("resources", !pool.counts_any_of(&spec.request)),
+    ];
+    let (field, _) = fields.into_iter().find(|(_, is_set)| *is_set)?;
+    Some(RuleBreach::NoHosts {
+        field: String::from(field),
+    })
+}
+
 /// The first rule that the written fields of a step break. Fields that are left out break none: they are filled in.
 fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
     let rules = &pool.spec;
@@ -308,7 +334,11 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
         let pins = pool.spec.require.contains(&Capability::Cpuset);
         (spec.cpu_mode == CpuMode::Pinned && !pins).then_some(RuleBreach::NotPinned)
     };
-    long.or_else(often).or_else(mode).or_else(unpinned)
+    needs_hosts(pool, spec)
+        .or(long)
+        .or_else(often)
+        .or_else(mode)
+        .or_else(unpinned)
 }
 
 fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<RuleBreach> {

@@ -28,6 +28,10 @@ pub(crate) fn put_pool(
     terms: &DesiredPool,
 ) -> Result<(), Refusal> {
     let known = ctx.state().pool(pool);
+    if known.is_some_and(|known| known.spec.hosts != terms.spec.hosts) {
+        let pool = pool.clone();
+        return Err(Refusal::PoolHostsFixed { pool });
+    }
     if known.is_none_or(|known| known.spec != terms.spec) {
         let (pool, spec) = (pool.clone(), terms.spec.clone());
         ctx.record(Record::PoolPut(PoolPut { pool, spec }));

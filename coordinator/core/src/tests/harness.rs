@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string};
 use sluice_common::allocation::HolderState;
-use sluice_common::pool::PoolSpec;
+use sluice_common::pool::{PoolHosts, PoolSpec};
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::carving::CarveOrder;
@@ -607,6 +607,15 @@ pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Desired {
             ..PoolSpec::default()
         })),
     }
+}
+
+/// A pool without hosts, which counts these amounts.
+pub(super) fn hostless_pool(pool: &str, capacity: &[(&str, u64)]) -> Desired {
+    let Desired::Pool { pool, mut terms } = wanted_pool(pool, capacity) else {
+        unreachable!("it is a pool");
+    };
+    terms.spec.hosts = PoolHosts::None;
+    Desired::Pool { pool, terms }
 }
 
 pub(super) fn wanted_policy(pool: &str, subject: &str, policy: PolicySpec) -> Desired {

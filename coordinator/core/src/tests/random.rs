@@ -166,7 +166,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..32, action).prop_map(|(id, action)| Event::StepAction { id, action }),
         1 => (0u8..32).prop_map(|id| Event::Renew { id }),
         3 => (0u8..16, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
-        2 => (0u8..15, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..18, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -339,13 +339,25 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
         10 => wanted_pool("other", &[("gpu", gpus)]),
         11 | 12 => platform(gpus),
         13 => topology(["zone", "sluice/hostname", "rack"][gpus as usize % 3]),
-        _ => Desired::NoPool {
+        14 => Desired::NoPool {
             pool: PoolName::new("other").unwrap(),
+        },
+        15 => hostless_pool("third", &[("gpu", gpus)]),
+        16 => wanted_policy(
+            "third",
+            "t",
+            policy([amount("gpu", gpus.min(2))].into(), few),
+        ),
+        _ => Desired::NoPool {
+            pool: PoolName::new("third").unwrap(),
         },
     };
     // A pool is of use to subjects with a policy in it.
-    let there = matches!(&wanted, Desired::Pool { pool, .. } if pool.as_str() == "other");
-    let bound = there.then(|| wanted_policy("other", "s", PolicySpec::default()));
+    let new_pool = match &wanted {
+        Desired::Pool { pool, .. } if pool.as_str() != "default" => Some(pool.clone()),
+        _ => None,
+    };
+    let bound = new_pool.map(|pool| wanted_policy(pool.as_str(), "s", PolicySpec::default()));
     let named = matches!(&wanted, Desired::Platform { .. }).then(few_gpus);
     let changes = [wanted].into_iter().chain(bound).chain(named);
     let changes = changes.map(|wanted| TermsChange {
@@ -494,7 +506,17 @@ fn play(harness: &mut Harness, event: Event) {
                 spec.unset = [Setting::QueueTimeout, Setting::Retries].into();
                 (spec.queue_timeout, spec.retries) = (None, 0);
             }
-            if id % 8 == 6 {
+            if matches!(id % 8, 4..=6) {
+                // Some of them in a pool without hosts, one of them for the other subject.
+                if id % 8 < 6 {
+                    spec.pool = Some(PoolName::new("third").unwrap());
+                    spec.nodes = 1;
+                    spec.within = None;
+                    spec.timeout = (retries == 1).then_some(Span::from_secs(60));
+                }
+                if id % 8 == 5 {
+                    spec.subject = Subject::new("t").unwrap();
+                }
                 spec.lease = Some(Span::from_secs(90));
                 spec.on_preempt = OnPreempt::Fail;
                 spec.command = Vec::new();
@@ -665,6 +687,10 @@ fn new_rig() -> Harness {
     });
     harness.put_policy("default", "s", its_policy());
     harness.put_policy("default", "t", PolicySpec::default());
+    harness.apply(vec![hostless_pool("third", &[("gpu", 2)])]);
+    for subject in ["s", "t"] {
+        harness.put_policy("third", subject, PolicySpec::default());
+    }
     harness
 }
 
@@ -730,8 +756,14 @@ fn bring_to_an_end(harness: &mut Harness) {
                     .collect::<Vec<_>>()
             })
             .collect();
-        if live.is_empty() {
+        let steps = harness.core.state().steps().values();
+        let hostless = steps.filter(|step| step.is_hostless());
+        let hostless: Vec<_> = hostless.map(|step| step.id.clone()).collect();
+        if live.is_empty() && hostless.is_empty() {
             return;
+        }
+        for id in hostless {
+            harness.cancel_within(id.as_str(), Some(0));
         }
         for (on, id) in live {
             harness.status(on.as_str(), &format!("{id}"), released(Exit::Code(0)));
@@ -762,7 +794,8 @@ fn has_a_pool(harness: &Harness, step: &Step) -> bool {
     pools.any(|pool| {
         let may_run = frozen || pool.made <= step.moved_at.unwrap_or(step.place);
         let is_its = step.only_pool().is_none_or(|only| *only == pool.name);
-        may_run && is_its && pool.policies.contains_key(&step.spec.subject)
+        let runs_it = !pool.is_hostless() || !step.excluded_pools.contains(&pool.name);
+        may_run && is_its && runs_it && pool.policies.contains_key(&step.spec.subject)
     })
 }
 

@@ -70,6 +70,9 @@ impl Check {
             }
             Check::Refused(refusal) => refusal.to_string(),
             Check::Rejected(standing) | Check::Later(standing) => standing.to_reason().message,
+            Check::Starts { parts, .. } if parts.is_empty() => {
+                "it gets its resources at once".to_string()
+            }
             Check::Starts { parts, .. } => {
                 let hosts: Vec<String> = parts.iter().map(host_of).collect();
                 format!("it starts at once, on {}", hosts.join(" and "))

@@ -42,6 +42,18 @@ pub enum HelloRefusal {
         /// Whether its certificate names the pool.
         by_certificate: bool,
     },
+    /// The pool has no hosts by its terms.
+    #[error("pool `{pool}` has no hosts (`hosts: none`), and none can join it: {}", way_out(*by_certificate))]
+    PoolWithoutHosts {
+        pool: PoolName,
+        /// Whether its certificate names the pool.
+        by_certificate: bool,
+    },
+    /// The name stands for a pool without hosts.
+    #[error(
+        "`{node}` is no name for a host, because pools without hosts have such names: join it anew under another name"
+    )]
+    ReservedName { node: NodeName },
     /// The host belongs to another cluster.
     #[error(
         "this host belongs to cluster `{theirs}` and this coordinator to `{ours}`: point the agent at its own cluster, or \

@@ -68,6 +68,17 @@ pub enum JoinRefusal {
          `sluice token create --pool POOL`"
     )]
     NoPool { token: JoinTokenId, pool: PoolName },
+    /// The pool has no hosts by its terms.
+    #[error(
+        "pool `{pool}` has no hosts (`hosts: none`), and none can join it: make a token by `sluice token create --pool POOL` for \
+         a pool with hosts, or set `pool` in agent.toml"
+    )]
+    PoolWithoutHosts { pool: PoolName },
+    /// The name stands for a pool without hosts.
+    #[error(
+        "`{node}` is no name for a host, because pools without hosts have such names: set another `node` in agent.toml"
+    )]
+    ReservedName { node: NodeName },
     /// The token leaves the pool to the host, and there is no pool of that name.
     #[error(
         "join token `{token}` leaves the pool to the host, and there is no pool `{pool}`{near}: set `pool` in agent.toml, or \

@@ -22,8 +22,8 @@ use crate::Cause;
 pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
-    cycle, declared, elsewhere, gpus_of, hosts, in_use, indexes_of, instead, missing, named,
-    of_platform, queue_full, standing, way_to_delete, way_to_move,
+    cycle, declared, elsewhere, gpus_of, held_by, hosts, in_use, indexes_of, instead, missing,
+    named, of_platform, queue_full, standing, way_to_delete, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -183,6 +183,30 @@ pub enum Refusal {
         "pool `{pool}` is the default of nodes and steps that name no pool, and cannot be deleted"
     )]
     PoolIsDefault { pool: PoolName },
+    /// The pool has no hosts, and the call needs some, or would give it some.
+    #[error("pool `{pool}` has no hosts (`hosts: none`), and none can join it: name another pool")]
+    PoolWithoutHosts { pool: PoolName },
+    /// The step holds what a pool without hosts counts.
+    #[error(
+        "`{step}` has no host, because pool `{pool}` has none: run the program where its resources are"
+    )]
+    StepWithoutHost { step: StepId, pool: PoolName },
+    /// The change would give hosts to a pool without any, or take them.
+    #[error(
+        "`hosts` of pool `{pool}` was set when it was created and cannot be changed: keep it, or create another pool"
+    )]
+    PoolHostsFixed { pool: PoolName },
+    /// Allocations hold what the pool counts.
+    #[error(
+        "{} in pool `{pool}`: release each by `sluice release {}`, or wait for its end, and delete the pool then",
+        held_by(steps),
+        steps.first().map_or("ID", StepId::as_str)
+    )]
+    PoolHoldsAllocations {
+        pool: PoolName,
+        /// The allocations.
+        steps: Vec<StepId>,
+    },
     /// The cluster's terms name a pool that would not exist.
     #[error(
         "pool `{pool}` is not there, and `{field}` of the cluster names it: name another there, or make it too"

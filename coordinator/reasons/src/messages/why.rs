@@ -29,6 +29,9 @@ impl Cause {
         };
         match self {
             Cause::Submitted => of("accepted, not scheduled yet"),
+            Cause::Allocated { nodes } | Cause::Running { nodes } if has_no_host(nodes) => {
+                of("its holder has its resources, and its pool has no hosts")
+            }
             Cause::Allocated { nodes } => of_all(of(&allocated(nodes)), nodes),
             Cause::Adopted { node } => on(node, adopted(node)),
             Cause::Starting { node, inputs } => on(node, starting(node, *inputs)),
@@ -84,6 +87,10 @@ impl Cause {
             Cause::Said(reason) => reason.clone(),
         }
     }
+}
+
+fn has_no_host(nodes: &[NodeName]) -> bool {
+    nodes.iter().any(NodeName::is_of_pool)
 }
 
 /// Adds the host, if there is only one.

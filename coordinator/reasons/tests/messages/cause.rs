@@ -71,6 +71,9 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
             Cause::Running {
                 nodes: vec![node(), name("gpu-2")],
             },
+            Cause::Running {
+                nodes: vec![name("no-host.licences")],
+            },
         ],
         Some(Cause::Running { .. }) => {
             let causes = chain(after_stop).into_iter();

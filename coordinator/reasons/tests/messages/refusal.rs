@@ -176,7 +176,19 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
         Some(Refusal::PoolHasNodes { .. }) => vec![Refusal::PoolIsDefault {
             pool: name("default"),
         }],
-        Some(Refusal::PoolIsDefault { .. }) => vec![Refusal::ClusterNamesPool {
+        Some(Refusal::PoolIsDefault { .. }) => vec![Refusal::PoolWithoutHosts { pool: pool() }],
+        Some(Refusal::PoolWithoutHosts { .. }) => vec![Refusal::StepWithoutHost {
+            step: step(),
+            pool: pool(),
+        }],
+        Some(Refusal::StepWithoutHost { .. }) => vec![Refusal::PoolHostsFixed { pool: pool() }],
+        Some(Refusal::PoolHostsFixed { .. }) => [vec![step()], vec![step(), name("b")]]
+            .map(|steps| Refusal::PoolHoldsAllocations {
+                pool: pool(),
+                steps,
+            })
+            .into(),
+        Some(Refusal::PoolHoldsAllocations { .. }) => vec![Refusal::ClusterNamesPool {
             pool: pool(),
             field: "default_pool",
         }],
@@ -394,7 +406,13 @@ fn after_join(last: Option<&JoinRefusal>) -> Vec<JoinRefusal> {
             token: token(),
             pool: name("training"),
         }],
-        Some(JoinRefusal::NoPool { .. }) => similar()
+        Some(JoinRefusal::NoPool { .. }) => vec![JoinRefusal::PoolWithoutHosts {
+            pool: name("licences"),
+        }],
+        Some(JoinRefusal::PoolWithoutHosts { .. }) => vec![JoinRefusal::ReservedName {
+            node: name("no-host.licences"),
+        }],
+        Some(JoinRefusal::ReservedName { .. }) => similar()
             .map(|near| JoinRefusal::NoSuchPool {
                 token: token(),
                 pool: name("trainig"),
@@ -425,7 +443,16 @@ fn after_hello(last: Option<&HelloRefusal>) -> Vec<HelloRefusal> {
             };
             vec![refusal(near, false), refusal(among, true)]
         }
-        Some(HelloRefusal::NoPool { .. }) => vec![HelloRefusal::OtherCluster {
+        Some(HelloRefusal::NoPool { .. }) => [false, true]
+            .map(|by_certificate| HelloRefusal::PoolWithoutHosts {
+                pool: name("licences"),
+                by_certificate,
+            })
+            .into(),
+        Some(HelloRefusal::PoolWithoutHosts { .. }) => vec![HelloRefusal::ReservedName {
+            node: name("no-host.licences"),
+        }],
+        Some(HelloRefusal::ReservedName { .. }) => vec![HelloRefusal::OtherCluster {
             theirs: name("east"),
             ours: name("west"),
         }],

@@ -222,7 +222,12 @@ fn after_breach(last: Option<&RuleBreach>) -> Vec<RuleBreach> {
             allowed: [OnPreempt::Requeue, OnPreempt::Suspend].into(),
         }],
         Some(RuleBreach::Mode { .. }) => vec![RuleBreach::NotPinned],
-        Some(RuleBreach::NotPinned) => vec![RuleBreach::Template {
+        Some(RuleBreach::NotPinned) => ["command", "resources", "nodes"]
+            .map(|field| RuleBreach::NoHosts {
+                field: field.to_owned(),
+            })
+            .into(),
+        Some(RuleBreach::NoHosts { .. }) => vec![RuleBreach::Template {
             code: ReasonCode::ValidationFailed,
             field: "mounts".to_owned(),
             what: "the template allows no mount of `/etc`".to_owned(),

@@ -40,6 +40,10 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::InUse { .. } => C::InUse,
         Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
+        Refusal::PoolWithoutHosts { .. }
+        | Refusal::StepWithoutHost { .. }
+        | Refusal::PoolHostsFixed { .. }
+        | Refusal::PoolHoldsAllocations { .. } => C::PoolWithoutHosts,
         Refusal::IdDeleted { .. } => C::IdInUse,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
@@ -83,7 +87,13 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }
+        | Refusal::PoolWithoutHosts { pool }
+        | Refusal::PoolHostsFixed { pool }
         | Refusal::TooManyPlatforms { pool, .. } => texts([("pool", pool.as_str())]),
+        Refusal::StepWithoutHost { step, pool } => of_pool(pool, ("step", step.as_str())),
+        Refusal::PoolHoldsAllocations { pool, steps } => {
+            counted(("pool", pool.as_str()), ("allocations", steps.len()))
+        }
         Refusal::ClusterNamesPool { pool, field } => of_pool(pool, ("field", field)),
         Refusal::UnknownPlatform { pool, platform, .. } => {
             texts([("pool", pool.as_str()), ("platform", platform.as_str())])

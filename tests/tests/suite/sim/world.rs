@@ -21,7 +21,7 @@ use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::inputs::{InputFile, InputHash};
-use sluice_common::pool::{PolicySpec, PoolSpec};
+use sluice_common::pool::{PolicySpec, PoolHosts, PoolSpec};
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
@@ -48,6 +48,8 @@ const FAULTY: u64 = 30 * 60 * 1000;
 const HEALED: u64 = 2 * 60 * 60 * 1000;
 /// Lease of the allocations.
 const LEASE: Span = Span::from_secs(60);
+/// The pool that has no hosts, ever.
+const LICENCES: &str = "licences";
 /// Time that the transport needs to notice a dead peer.
 const IDLE: u64 = 20_000;
 
@@ -266,6 +268,24 @@ fn terms() -> Vec<TermsChange> {
             },
         })
     };
+    let seats = |pool: &str, subject: &str, reserved: u64| {
+        change(Desired::Policy {
+            pool: PoolName::new(pool).unwrap(),
+            subject: Subject::new(subject).unwrap(),
+            policy: PolicySpec {
+                reserved: [(seat(), reserved)].into(),
+                ..PolicySpec::default()
+            },
+        })
+    };
+    let licences = Desired::Pool {
+        pool: PoolName::new(LICENCES).unwrap(),
+        terms: Box::new(DesiredPool::from(PoolSpec {
+            hosts: PoolHosts::None,
+            capacity: [(seat(), 2)].into(),
+            ..PoolSpec::default()
+        })),
+    };
     let spare = Desired::Pool {
         pool: PoolName::new("spare").unwrap(),
         terms: Box::new(DesiredPool::from(PoolSpec::default())),
@@ -276,7 +296,15 @@ fn terms() -> Vec<TermsChange> {
         policy("default", "vip", 10, 2),
         policy("spare", "low", 0, 0),
         policy("spare", "vip", 0, 0),
+        change(licences),
+        seats(LICENCES, "low", 0),
+        seats(LICENCES, "vip", 1),
     ]
+}
+
+/// What the pool without hosts counts.
+fn seat() -> ResourceKey {
+    ResourceKey::new("seat").unwrap()
 }
 
 fn is_array(number: u64) -> bool {
@@ -700,7 +728,8 @@ impl World {
     }
 
     /// The same step in every world, but for images, inputs and allocations: in every other world some steps have an image, so
-    /// that not every host can run them, in every third some have inputs, and in every fourth some are allocations.
+    /// that not every host can run them, in every third some have inputs, and in every fourth some are allocations,
+    /// half of them in a pool without hosts.
     fn spec(&self, number: u64) -> StepSpec {
         let mut spec = spec(number);
         let has_image = self.seed.is_multiple_of(2) && spec.nodes == 1 && number % 9 == 4;
@@ -717,6 +746,15 @@ impl World {
             spec.on_preempt = OnPreempt::Fail;
             spec.command = Vec::new();
             (spec.image, spec.inputs) = (None, Vec::new());
+            if number % 10 == 7 {
+                spec.pool = Some(PoolName::new(LICENCES).unwrap());
+                spec.nodes = 1;
+                spec.resources = ResourceSettings {
+                    pool_resources: [(seat().to_string(), 1)].into(),
+                    ..ResourceSettings::default()
+                };
+                spec.request = spec.resources.demand().unwrap().with(STEP_RUN, 1);
+            }
         }
         spec
     }

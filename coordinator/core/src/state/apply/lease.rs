@@ -34,11 +34,14 @@ impl State {
         let open = steps.filter(|step| step.lease.is_some() && !step.state.is_terminal());
         let open: Vec<StepId> = open.map(|step| step.id.clone()).collect();
         for id in open {
-            if let Some(step) = self.stored.steps.get_mut(&id)
-                && let Some(lease) = &mut step.lease
-            {
+            let Some(step) = self.stored.steps.get_mut(&id) else {
+                continue;
+            };
+            if let Some(lease) = &mut step.lease {
                 lease.until = lease.until.max(now + lease.span);
             }
+            // Nor could they be told that it is taken back: they have their grace again too.
+            step.shift_hostless_stop(|at| at.max(now));
         }
     }
 }

@@ -143,7 +143,8 @@ impl State {
         &mut self,
         names: impl Iterator<Item = &'a NodeName>,
     ) -> ApplyResult {
-        for name in names {
+        // The rest are hosts: what stands for a pool without any changes with its terms alone.
+        for name in names.filter(|name| !name.is_of_pool()) {
             let node = self.stored.nodes.get(name);
             let node = node.ok_or_else(|| RecordRef::Node(name.clone()))?;
             self.index.place_node(node);

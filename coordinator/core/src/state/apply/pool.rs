@@ -125,7 +125,10 @@ impl State {
 
     pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> ApplyResult {
         let hosts = self.nodes_of(name).next();
-        need(hosts.is_none(), || Mismatch::PoolHasNodes(name.clone()))?;
+        let held = self.attempts_on(&NodeName::of_pool(name)).next();
+        need(hosts.is_none() && held.is_none(), || {
+            Mismatch::PoolHasNodes(name.clone())
+        })?;
         let known = self.stored.pools.remove(name).is_some();
         need(known, || RecordRef::Pool(name.clone()).into())?;
         let promised: Vec<StepId> = self.scheduler().nominated_in(name).cloned().collect();

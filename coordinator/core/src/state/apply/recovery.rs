@@ -95,6 +95,12 @@ impl State {
             step.submitted_at = warrant.submitted_at;
             step.part_of = warrant.part_of(&id.step);
             step.excluded_pools = warrant.excluded_pools.clone();
+            if step.spec.lease.is_none() {
+                // A pool without hosts that was made again does not know what was submitted before the first.
+                let hostless = self.stored.pools.values().filter(|pool| pool.is_hostless());
+                step.excluded_pools
+                    .extend(hostless.map(|pool| pool.name.clone()));
+            }
             step.route = warrant.route.clone();
             step.provenance = warrant.provenance.clone();
             self.index.note_submitted(&step);

@@ -36,9 +36,11 @@ impl State {
     /// Moves the times of queued steps and of drains by the jump, because that time did not pass.
     pub(super) fn on_clock_jumped(&mut self, by: Span) -> ApplyResult {
         for step in self.stored.steps.values_mut() {
-            if matches!(step.state, StepState::Queued | StepState::Suspended) {
+            if matches!(step.state, StepState::Queued | StepState::Suspended) || step.is_hostless()
+            {
                 step.not_waited = step.not_waited + by;
             }
+            step.shift_hostless_stop(|at| at + by);
             if let Some(lease) = &mut step.lease {
                 lease.until = lease.until + by;
             }

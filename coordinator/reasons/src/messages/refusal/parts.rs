@@ -37,6 +37,17 @@ pub(super) fn hosts(nodes: &[NodeName]) -> String {
     }
 }
 
+pub(super) fn held_by(steps: &[StepId]) -> String {
+    match steps {
+        [only] => format!("allocation `{only}` holds resources"),
+        [first, ..] => format!(
+            "{} allocations, `{first}` among them, hold resources",
+            steps.len()
+        ),
+        [] => String::from("allocations hold resources"),
+    }
+}
+
 pub(super) fn queue_full(full: &QueueFull) -> String {
     let QueueFull {
         subject,

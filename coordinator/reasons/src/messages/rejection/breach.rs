@@ -48,6 +48,22 @@ impl RuleBreach {
                     .with("field", Setting::CpuMode.as_str())
                     .with("asked", CpuMode::Pinned.as_str())
             }
+            RuleBreach::NoHosts { field } => {
+                let message = match field.as_str() {
+                    "command" => format!(
+                        "pool `{pool}` has no hosts and runs no programs: take an allocation there (`sluice allocate --pool \
+                         {pool}`), and run the program where it belongs"
+                    ),
+                    "resources" => format!(
+                        "it asks for nothing that pool `{pool}` counts, which has no hosts: ask for what its `capacity` declares, \
+                         or take another pool"
+                    ),
+                    field => format!(
+                        "it sets `{field}`, and pool `{pool}` has no hosts: leave it out, or take a pool with hosts"
+                    ),
+                };
+                Reason::new(code, message).with("field", field.as_str())
+            }
             RuleBreach::Template { field, what, .. } => {
                 Reason::new(code, format!("pool `{pool}`: {what}")).with("field", field.as_str())
             }

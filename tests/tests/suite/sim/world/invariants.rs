@@ -4,13 +4,13 @@ use coordinator_core::record;
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{LogEntry, Part, Record};
-use sluice_common::id::{AttemptId, StepId};
+use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 
 use super::super::freezer::CgroupState;
-use super::{STEPS, World};
+use super::{LICENCES, STEPS, World};
 
 /// Time that a step may be in a transitional state while each of its hosts is heard and has its supervisor, in
 /// milliseconds: the longest grace and the longest move of memory here, and repeats of lost messages.
@@ -43,7 +43,8 @@ impl World {
         let (state, now) = (core.state(), self.now);
         let can_act = |part: &Part| {
             let node = state.node(&part.node);
-            part.end.is_some() || node.is_some_and(|node| node.state == NodeState::Ready)
+            let acts_alone = part.end.is_some() || part.node.is_of_pool();
+            acts_alone || node.is_some_and(|node| node.state == NodeState::Ready)
         };
         let mut on_the_way = BTreeMap::new();
         for step in state
@@ -202,6 +203,8 @@ impl World {
             );
         }
         self.the_frozen_came_back_or_were_ended();
+        let licences = core.state().used_of(&PoolName::new(LICENCES).unwrap());
+        assert!(licences.is_empty(), "{licences:?} is held ({self})");
         for node in core.state().nodes().values() {
             let used = core.state().used_on(&node.name);
             let holds = used.iter().any(|(_, units)| units > 0);
