@@ -2,12 +2,11 @@
 //! early or too often may be ignored.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::port::PortName;
 use sluice_common::probe::{EndpointReport, ProbeFailure, ProbeKind, ready_again_after};
-use sluice_common::state::NodeState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::time::Span;
 use sluice_reasons::Cause;
 
@@ -139,7 +138,8 @@ pub(crate) fn is_ready(state: &State, (step, attempt, part): (&Step, &Attempt, &
 /// The first part of a running step whose readiness probe does not succeed, as the reason of the step.
 pub(crate) fn not_ready(step: &Step) -> Option<Cause> {
     step.spec.probes.readiness.as_ref()?;
-    let attempt = step.live()?;
+    let runs = step.state == StepState::Running;
+    let attempt = step.live().filter(|_| runs)?;
     let mut parts = attempt.parts.iter();
     let part =
         parts.find(|part| part.phase == PartPhase::Running && !step.is_ready_on(attempt, part))?;
@@ -152,15 +152,11 @@ pub(crate) fn not_ready(step: &Step) -> Option<Cause> {
 
 /// The reason of an attempt that a host has stopped because its liveness probe failed; `part` is the part whose end decides.
 pub(crate) fn liveness_failed(attempt: &Attempt, part: &Part) -> Cause {
-    let failures = attempt.parts.iter().filter_map(|part| {
+    let failed = attempt.parts.iter().find_map(|part| {
         let failure = part.endpoint.as_ref()?.failure.as_ref()?;
-        (failure.probe == ProbeKind::Liveness).then_some((part, failure))
+        (failure.probe == ProbeKind::Liveness).then(|| (part, Some(failure.saw.clone())))
     });
-    let seen: Vec<_> = failures.take(1).collect();
-    let (part, saw) = match seen.first() {
-        Some((part, failure)) => (*part, Some(failure.saw.clone())),
-        None => (part, None),
-    };
+    let (part, saw) = failed.unwrap_or((part, None));
     Cause::LivenessFailed {
         node: part.node.clone(),
         saw,
