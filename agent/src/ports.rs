@@ -2,12 +2,14 @@
 //! program that picks a port of the range by itself could take one.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::errno::Errno;
 use sluice_common::port::PortRange;
 use tokio::net::TcpSocket;
+use tracing::warn;
 
 /// A prime by which the first ports of agents with neighbouring process ids lie apart.
 const SPREAD: usize = 7919;
@@ -62,10 +64,49 @@ fn bind(socket: io::Result<TcpSocket>, address: SocketAddr) -> io::Result<()> {
     socket?.bind(address)
 }
 
+/// Range of the ports that Linux gives to outgoing connections.
+const LOCAL_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// Warns if Linux may give ports of the range to outgoing connections.
+pub(crate) fn warn_of_overlap(range: &PortRange) {
+    let local = fs::read_to_string(LOCAL_RANGE).unwrap_or_default();
+    if overlaps(range, &local) {
+        warn!(
+            ports = %range,
+            "steps may find that an outgoing connection has their port: set `ports` in agent.toml outside {LOCAL_RANGE}, \
+             or add these ports to net.ipv4.ip_local_reserved_ports"
+        );
+    }
+}
+
+/// Whether a port lies in the range and in the kernel's, which is two numbers.
+fn overlaps(range: &PortRange, local: &str) -> bool {
+    let mut ends = local.split_whitespace().map(str::parse::<u16>);
+    let (Some(Ok(first)), Some(Ok(last))) = (ends.next(), ends.next()) else {
+        return false;
+    };
+    let ports = range.ports();
+    *ports.start() <= last && first <= *ports.end()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    #[test]
+    fn a_range_that_the_kernel_uses_too_is_seen() {
+        let range = PortRange::default();
+        for (local, expected) in [
+            ("32768\t60999\n", false),
+            ("1024\t65535\n", true),
+            ("29499 60999", true),
+            ("10000 19999", false),
+            ("", false),
+        ] {
+            assert_eq!(overlaps(&range, local), expected, "{local}");
+        }
+    }
 
     #[test]
     fn ports_are_found_in_turn_and_none_that_is_bound_or_in_use() {

@@ -20,7 +20,7 @@ use crate::execs::ExecServer;
 use crate::input_fetch::{self, InputReceiver};
 use crate::link::Link;
 use crate::logs::{FileWatcher, Logs, WritingAttempts};
-use crate::ports::PortSearch;
+use crate::ports::{PortSearch, warn_of_overlap};
 use crate::probes::ProbeRunner;
 use crate::reload::Reload;
 use crate::renewal::CertifiedDialer;
@@ -98,6 +98,7 @@ pub(crate) async fn serve(
     let (accepted, links) = watch::channel(None);
     let dir = input_fetch::directory(&config.state_dir);
     let inputs = InputReceiver::new(dir, events.downgrade(), links);
+    warn_of_overlap(&config.ports);
     let probes = PortsAndProbes {
         ports: PortSearch::new(config.ports.clone()),
         probe_runner: ProbeRunner::new(
