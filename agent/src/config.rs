@@ -17,6 +17,7 @@ use sluice_common::error_chain::error_chain;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE, MAX_NODE_LABELS};
+use sluice_common::port::{PortRange, PortRangeError};
 use sluice_common::time::Span;
 use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::{Peer, TlsFiles};
@@ -56,6 +57,7 @@ pub(crate) struct RawConfig {
     gpu_release_timeout: Option<String>,
     suspend_limit: Option<String>,
     respect_foreign: Option<bool>,
+    ports: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -120,6 +122,8 @@ pub(crate) struct Config {
     pub(crate) suspend_limit: Span,
     /// Whether a GPU with foreign processes is unavailable.
     pub(crate) respect_foreign: bool,
+    /// The ports that steps get.
+    pub(crate) ports: PortRange,
     /// Files with the agent's certificate and key, and the cluster's authority.
     pub(crate) tls: CertificateSource,
     pub(crate) log_format: Format,
@@ -227,6 +231,8 @@ impl RawConfig {
             overrides.suspend_limit.or(self.suspend_limit),
             DEFAULT_MOVE_LIMIT,
         )?;
+        let ports = self.ports.as_deref().map(str::parse).transpose();
+        let ports = ports.map_err(|e: PortRangeError| value("ports", e))?;
         let will_join = file.is_some_and(|file| file.exists());
         let tls = check_tls(self.tls, &kept, will_join)?;
         let mut coordinators = or_file(overrides.coordinators, self.coordinators);
@@ -250,6 +256,7 @@ impl RawConfig {
             gpu_release_timeout,
             suspend_limit,
             respect_foreign: self.respect_foreign.unwrap_or(true),
+            ports: ports.unwrap_or_default(),
             tls,
             log_format: overrides.log_format.or(self.log_format).unwrap_or_default(),
             log_filter,
@@ -491,6 +498,10 @@ mod tests {
             (
                 format!("coordinators = [\"a:1\"]\n{TLS}reserve = {{ memory = \"8gb\" }}\n"),
                 "such as `8GB`",
+            ),
+            (
+                format!("coordinators = [\"a:1\"]\nnode = \"n\"\nports = \"80\"\n{TLS}"),
+                "ports: `80` is not a range of ports: write the first and the last",
             ),
             (
                 "coordinators = [\"a:1\"]\nnode = \"n\"\n".to_owned(),

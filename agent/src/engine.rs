@@ -6,6 +6,7 @@
 //! two tasks wait for each other.
 
 mod devices;
+mod endpoints;
 mod execs;
 mod host;
 mod output;
@@ -32,8 +33,10 @@ use crate::clock;
 use crate::epoch::EpochError;
 use crate::input_fetch::InputReceiver;
 use crate::logs::WritingAttempts;
+use crate::probes::ProbeOrder;
 use crate::state_files::StateFiles;
 
+pub(crate) use endpoints::PortsAndProbes;
 pub(crate) use execs::{ExecEvent, ExecRefusal, StartedExec};
 use output::writes;
 use report::{AttemptLog, ChangedAttempts, assigned};
@@ -129,6 +132,7 @@ pub(crate) struct Engine {
     report: AttemptLog,
     execs: execs::PendingExecs,
     inputs: InputReceiver,
+    probes: PortsAndProbes,
 }
 
 impl Engine {
@@ -142,6 +146,7 @@ impl Engine {
         live: Arc<WritingAttempts>,
         can_greet: watch::Sender<bool>,
         inputs: InputReceiver,
+        probes: PortsAndProbes,
     ) -> Self {
         Self {
             core,
@@ -161,6 +166,7 @@ impl Engine {
             report: AttemptLog::default(),
             execs: execs::PendingExecs::default(),
             inputs,
+            probes,
         }
     }
 
@@ -253,6 +259,7 @@ impl Engine {
             }
             Event::Core(input) => {
                 self.on_input(&input);
+                self.search_ports(&input)?;
                 let assigned = assigned(&input);
                 self.feed(input)?;
                 self.expect_output(assigned);
@@ -294,6 +301,8 @@ impl Engine {
             | Input::Looked { .. }
             | Input::Tuned(_)
             | Input::Inputs { .. }
+            | Input::FreePorts(_)
+            | Input::Probed { .. }
             | Input::Timer(_) => {}
         }
     }
@@ -372,6 +381,22 @@ impl Engine {
             Output::ScanGpus => drop(self.looks.try_send(())),
             Output::FetchInputs { attempt, files } => self.inputs.begin(attempt, files),
             Output::SaveGpus(kept) => self.kept.gpus.save(&kept),
+            Output::KeepEndpoint { attempt, endpoint } => {
+                self.kept.endpoints.keep(&attempt, *endpoint);
+            }
+            Output::Probe {
+                attempt,
+                kind,
+                number,
+                check,
+                timeout,
+            } => self.probes.probe_runner.begin(ProbeOrder {
+                attempt,
+                kind,
+                number,
+                check,
+                timeout,
+            }),
             Output::KeepWarrant { attempt, warrant } => self.kept.warrants.keep(&attempt, &warrant),
             Output::ShowWarrant { link, attempt } => {
                 let warrant = self.kept.warrants.of(&attempt);
@@ -432,6 +457,7 @@ impl Engine {
     fn order(&mut self, mut order: ToSupervisor) {
         if let ToSupervisor::Forget { attempt } = &order {
             self.kept.warrants.drop(attempt);
+            self.kept.endpoints.drop(attempt);
         }
         if let ToSupervisor::Spawn(spec) = &mut order {
             self.live.add(spec.attempt.clone());

@@ -127,6 +127,52 @@ impl ExecServer {
         Ok(())
     }
 
+    /// Runs a program to its end without a caller, and returns its exit and the last bytes of its output; `None` if it
+    /// cannot run now. Dropping the future ends the program.
+    pub(crate) async fn run(
+        &self,
+        attempt: AttemptId,
+        order: ExecOrder,
+        most_bytes: usize,
+    ) -> Option<(Exit, Vec<u8>)> {
+        let StartedExec { exec, mut end } = self.begin(attempt, order).await.ok()?.ok()?;
+        let _unwanted = CancelOnDrop {
+            exec: exec.clone(),
+            events: self.events.clone(),
+        };
+        let streams = tokio::select! {
+            biased;
+            exit = &mut end => return Some((exit.ok()?, Vec::new())),
+            streams = self.open(&exec, false) => streams.ok()?,
+        };
+        let ExecStreams {
+            stdin,
+            mut stdout,
+            mut stderr,
+        } = streams;
+        // It has no input.
+        drop(stdin);
+        let mut output = Vec::new();
+        let (mut out, mut err) = ([0; 4096], [0; 4096]);
+        let exit = loop {
+            let bytes = tokio::select! {
+                biased;
+                exit = &mut end => break exit.ok()?,
+                read = stdout.read(&mut out) => &out[..read.ok()?],
+                read = stderr.read(&mut err) => &err[..read.ok()?],
+            };
+            output.extend_from_slice(bytes);
+            output.drain(..output.len().saturating_sub(most_bytes));
+        };
+        for pipe in [&stdout, &stderr] {
+            if let Ok(count) = read_now(pipe, &mut out) {
+                output.extend_from_slice(&out[..count]);
+            }
+        }
+        output.drain(..output.len().saturating_sub(most_bytes));
+        Some((exit, output))
+    }
+
     async fn begin(
         &self,
         attempt: AttemptId,

@@ -14,11 +14,14 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::engine::PortsAndProbes;
 use crate::engine::{self, Engine, Event, INBOX};
 use crate::execs::ExecServer;
 use crate::input_fetch::{self, InputReceiver};
 use crate::link::Link;
 use crate::logs::{FileWatcher, Logs, WritingAttempts};
+use crate::ports::{PortSearch, warn_of_overlap};
+use crate::probes::ProbeRunner;
 use crate::reload::Reload;
 use crate::renewal::CertifiedDialer;
 use crate::state_files::StateFiles;
@@ -76,7 +79,9 @@ pub(crate) async fn serve(
     let identity = identify(&config, inventory.clone(), is_declared)?;
     let kept = StateFiles::new(&config.state_dir, identity.boot_id.clone());
     let settings = settings(&config, &inventory, is_declared);
-    let core = Core::new(settings, kept.epoch.load()?).with_gpus(kept.gpus.load());
+    let core = Core::new(settings, kept.epoch.load()?)
+        .with_gpus(kept.gpus.load())
+        .with_endpoints(kept.endpoints.load());
     let live = Arc::new(WritingAttempts::default());
     let watcher = FileWatcher::start()
         .inspect_err(|error| warn!("output cannot be watched, so it is read every second: {error}"))
@@ -93,7 +98,16 @@ pub(crate) async fn serve(
     let (accepted, links) = watch::channel(None);
     let dir = input_fetch::directory(&config.state_dir);
     let inputs = InputReceiver::new(dir, events.downgrade(), links);
-    let engine = Engine::new(core, identity, kept, looks, live, can_greet, inputs);
+    warn_of_overlap(&config.ports);
+    let probes = PortsAndProbes {
+        ports: PortSearch::new(config.ports.clone()),
+        probe_runner: ProbeRunner::new(
+            attempts_dir(&config),
+            Arc::clone(&live),
+            events.downgrade(),
+        ),
+    };
+    let engine = Engine::new(core, identity, kept, looks, live, can_greet, inputs, probes);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }
@@ -146,6 +160,7 @@ fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_
         inputs_dir: input_fetch::directory(&config.state_dir)
             .display()
             .to_string(),
+        ports: config.ports.clone(),
     }
 }
 

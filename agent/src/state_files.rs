@@ -1,9 +1,10 @@
-//! The agent's files in its state directory: the obeyed epoch, GPU states, and the warrants of attempts.
+//! The agent's files in its state directory: the obeyed epoch, GPU states, and the warrants and endpoints of attempts.
 
 use std::path::Path;
 
 use sluice_common::id::BootId;
 
+use crate::endpoint_files::EndpointFiles;
 use crate::epoch::EpochFile;
 use crate::gpu_file::GpuFile;
 use crate::warrants::Warrants;
@@ -13,6 +14,7 @@ pub(crate) struct StateFiles {
     pub(crate) epoch: EpochFile,
     pub(crate) gpus: GpuFile,
     pub(crate) warrants: Warrants,
+    pub(crate) endpoints: EndpointFiles,
 }
 
 impl StateFiles {
@@ -20,6 +22,7 @@ impl StateFiles {
     pub(crate) fn new(state_dir: &Path, boot_id: BootId) -> Self {
         Self {
             epoch: EpochFile::new(state_dir),
+            endpoints: EndpointFiles::new(state_dir, boot_id.clone()),
             gpus: GpuFile::new(state_dir, boot_id),
             warrants: Warrants::new(state_dir),
         }

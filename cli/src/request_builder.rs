@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::keep::needs_own_directory;
+use sluice_common::probe::{HttpProbe, ProbeRequest, ProbesRequest};
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::{StepFlags, parse_moment};
@@ -172,8 +173,26 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         terminal: flags.terminal.then_some(true),
         inputs: flags.input_files,
         keep: flags.keep,
+        ports: flags.ports,
+        probes: flags.ready_when.as_deref().map(ready_when),
         ..StepRequest::default()
     })
+}
+
+/// The probe of `--ready-when`.
+fn ready_when(written: &str) -> ProbesRequest {
+    let mut probe = ProbeRequest::default();
+    match written.split_once(':') {
+        Some((port, path)) => {
+            let (path, port) = (path.to_owned(), port.to_owned());
+            probe.http = Some(HttpProbe { path, port });
+        }
+        None => probe.tcp = Some(written.to_owned()),
+    }
+    ProbesRequest {
+        readiness: Some(probe),
+        liveness: None,
+    }
 }
 
 fn resources(flags: &StepFlags) -> ResourceSettings {
@@ -259,6 +278,8 @@ fn flag_of(field: &str) -> String {
         "grace_period" => "--grace".to_owned(),
         inputs if inputs.starts_with("inputs") => "--input".to_owned(),
         keep if keep.starts_with("keep") => "--keep".to_owned(),
+        ports if ports.starts_with("ports") => "--port".to_owned(),
+        probes if probes.starts_with("probes") => "--ready-when".to_owned(),
         after if after.starts_with("after") => "--after".to_owned(),
         other => format!("--{}", other.replace('_', "-")),
     }

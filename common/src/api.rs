@@ -15,6 +15,7 @@ use crate::inventory::Capability;
 use crate::platform::spec::UnmatchedPlatform;
 use crate::pool::{NamedPlatform, PolicySpec, PoolSpec};
 use crate::pool_rules::{PoolStatus, Setting};
+use crate::probe::ProbesRequest;
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
@@ -241,6 +242,12 @@ pub struct StepView {
     /// Patterns of the files in the step's own directory that its hosts keep after the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+    /// Names of the ports that the step gets on each host; their numbers are in `placements`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    /// Probes of readiness and liveness, with all defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbesRequest>,
     /// The step's spec with all templates and defaults applied, and the origin of each value; omitted from lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<EffectiveSpecView>,

@@ -81,6 +81,10 @@ codes! {
     InvalidInputs = "invalid_inputs", 400;
     /// A pattern of files to keep is no path below the step's directory, or there are too many.
     InvalidKeep = "invalid_keep", 400;
+    /// A port of a step has no valid name or one that another has, or a step has too many.
+    InvalidPorts = "invalid_ports", 400;
+    /// A probe of a step names no port of the step, does nothing or several things, or has a number outside its bounds.
+    InvalidProbe = "invalid_probe", 400;
     /// Command, environment and working directory are larger than a process can be given.
     TooLarge = "too_large", 400;
     /// The number of hosts is outside the allowed range.

@@ -115,7 +115,7 @@ impl ExecOrder {
     pub fn terminal(&self) -> Option<&TerminalRequest> {
         match &self.program {
             ExecProgram::Command { terminal, .. } => terminal.as_ref(),
-            ExecProgram::CopyFiles => None,
+            ExecProgram::CopyFiles | ExecProgram::Probe { .. } => None,
         }
     }
 }
@@ -132,6 +132,11 @@ pub enum ExecProgram {
     },
     /// The mode of `sluice-helper` that copies files to and from the caller.
     CopyFiles,
+    /// A probe of the step itself, which has no caller and does not count against [`MAX_EXECS_PER_ATTEMPT`].
+    Probe {
+        /// Program and arguments; not empty.
+        command: Vec<String>,
+    },
 }
 
 /// Identifies an `exec` program between agent and supervisor. The agent assigns the number.

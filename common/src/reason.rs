@@ -142,6 +142,10 @@ codes! {
     SuspendTimeout = "suspend_timeout",
     /// Stopping or ended: the holder of the allocation did not renew it in time.
     NotRenewed = "not_renewed",
+    /// Stopping, or ended if no retries are left: the step's liveness probe failed as often as it may.
+    LivenessFailed = "liveness_failed",
+    /// Running: the step's readiness probe has not succeeded yet, or fails now.
+    NotReady = "not_ready",
     /// Queued again: the host's prolog failed, so the program was not started there.
     PrologFailed = "prolog_failed",
     /// Ended: the step was queued for longer than its `queue_timeout`.

@@ -42,6 +42,8 @@ use crate::id::{PoolName, StepId, Subject};
 use crate::inputs::{InputFile, check_inputs};
 use crate::keep::check_keep;
 use crate::limit::MAX_AMOUNT;
+use crate::port::check_ports;
+use crate::probe::{ProbesRequest, check_probes};
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
@@ -196,6 +198,12 @@ pub struct StepRequest {
     /// Files in the step's own directory that its host keeps after the end, such as `out/*.pt`; not together with `workdir`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+    /// Names of the ports that the step gets on each host, such as `http`; their numbers are in its variables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    /// How its hosts find out whether it is ready, and whether it still works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbesRequest>,
     /// Time until its holder must renew it, such as `2m`. With it, this is an allocation: it has no command, and holds its
     /// resources until it is released or no longer renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,6 +265,7 @@ impl StepRequest {
         let (priority, retries) = (self.own_priority(), self.own_retries());
         let (begin, deadline) = check_times(self.begin.as_deref(), self.deadline.as_deref())?;
         let streams = self.checked_streams()?;
+        let ports = check_ports(&self.ports)?;
         let inputs = check_inputs(core::mem::take(&mut self.inputs), self.workdir.is_some())?;
         Ok(StepSpec {
             keep: check_keep(&self.keep, self.workdir.is_some())?,
@@ -300,6 +309,8 @@ impl StepRequest {
             streams,
             inputs,
             inputs_by: None,
+            probes: check_probes(self.probes, &ports)?,
+            ports,
             lease,
             inherited: BTreeSet::new(),
         })

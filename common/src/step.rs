@@ -18,6 +18,8 @@ use crate::keep::KeepPattern;
 use crate::label::{LabelKey, LabelValue};
 use crate::mig::GpuClass;
 use crate::pool_rules::Setting;
+use crate::port::PortName;
+use crate::probe::Probes;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
 use crate::streams::{OutputPath, StepInput, StepStreams};
@@ -232,6 +234,12 @@ pub struct StepSpec {
     /// Patterns of the files in the step's own directory that hosts keep after the end of an attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<KeepPattern>,
+    /// Names of the ports that each of its hosts gives it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortName>,
+    /// Probes of its readiness and liveness.
+    #[serde(default, skip_serializing_if = "Probes::is_empty")]
+    pub probes: Probes,
     /// Time until its holder must renew it, if it is an allocation: it has no command, and holds its resources until it is
     /// released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -297,7 +305,9 @@ impl StepSpec {
         let ranges = self.array.as_ref().map_or(0, |it| it.indexes.range_count());
         let inputs = self.inputs.iter().map(|it| weigh(&it.name) + INPUT_WEIGHT);
         let keep = self.keep.iter().map(|it| weigh(it.as_str()));
+        let ports = self.ports.iter().map(|it| weigh(it.as_str()));
         let others = others + inputs.sum::<usize>() + keep.sum::<usize>();
+        let others = others + ports.sum::<usize>() + self.probes.weight();
         (OWN_WEIGHT + texts + others + ranges * RANGE_WEIGHT) as u64
     }
 }

@@ -47,7 +47,7 @@ pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
 pub const PROBE_NAME: &str = "sluice-probe";
 
 /// Time on the host's `CLOCK_BOOTTIME` in milliseconds, which includes sleep and never jumps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BootMillis(pub u64);
 
 /// Message from the agent.

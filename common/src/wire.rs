@@ -33,6 +33,8 @@ use crate::inventory::{Inventory, Readings};
 use crate::keep::{KeepPattern, KeptFiles};
 use crate::lease::{Challenge, SealedLease};
 pub use crate::output::LogStream;
+use crate::port::PortName;
+use crate::probe::{EndpointReport, Probes};
 use crate::processors::CpuMode;
 use crate::streams::StepStreams;
 use crate::submitter::Submitter;
@@ -169,6 +171,9 @@ pub enum FromNode {
         /// Result of the order.
         outcome: CarveOutcome,
     },
+    /// Ports and readiness of an attempt. Sent on each new link, after every change and repeated periodically, so that
+    /// losing one message is harmless.
+    Endpoint(Box<EndpointReport>),
 }
 
 /// An order to the agent, with sender and sequence number.
@@ -281,6 +286,10 @@ pub struct Assignment {
     pub inputs: Vec<InputFile>,
     /// Patterns of the files in the attempt's own directory that the host keeps after its end.
     pub keep: Vec<KeepPattern>,
+    /// Names of the ports that the host gives the attempt. At most [`MAX_PORTS`](crate::port::MAX_PORTS).
+    pub ports: Vec<PortName>,
+    /// Probes of its readiness and liveness.
+    pub probes: Probes,
 }
 
 /// Position of a host among those that run an attempt together.
@@ -333,6 +342,8 @@ pub enum StopReason {
     SuspendedTooLong,
     /// The holder of an allocation did not renew it in time.
     NotRenewed,
+    /// The attempt's liveness probe has failed as often as it may.
+    LivenessFailed,
 }
 
 /// Current status of an attempt, as seen by its host.

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use coordinator_core::{
-    Attempt, CarveState, Cordon, Core, Enforcement, Node, Part, Pool, State, Step, uncounted,
+    Attempt, CarveState, Cordon, Core, Enforcement, Node, Part, PartPhase, Pool, State, Step,
+    uncounted,
 };
 
 use jiff::Timestamp;
@@ -139,6 +140,8 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         terminal: spec.streams.terminal,
         inputs: spec.inputs.clone(),
         keep: spec.keep.iter().map(ToString::to_string).collect(),
+        ports: spec.ports.iter().map(ToString::to_string).collect(),
+        probes: spec.probes.as_written(),
         within: spec.within.clone(),
         merged: None,
         requested_pool: spec.pool.as_ref().map(ToString::to_string),
@@ -173,6 +176,35 @@ fn gave_way_to(step: &Step) -> Option<&StepId> {
     latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
 }
 
+/// Returns the view of one part: where it is, and how it is reached.
+fn endpoint(
+    core: &Core,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+    rank: u32,
+) -> PlacementView {
+    let node = core.state().node(&part.node);
+    let address = node.filter(|_| part.phase < PartPhase::Ended);
+    let address = address.map(|node| node.address.clone());
+    let endpoint = part.endpoint.as_deref();
+    let ready = core.is_ready(step, attempt, part);
+    let ports = endpoint.into_iter().flat_map(|it| &it.ports);
+    PlacementView {
+        node: part.node.to_string(),
+        gpus: part.gpus.clone(),
+        rank,
+        workdir_refused: None,
+        kept: None,
+        address: address.filter(|address| !address.is_empty()),
+        ports: ports
+            .map(|(name, port)| (name.to_string(), *port))
+            .collect(),
+        ready,
+        probe: endpoint
+            .filter(|_| !ready)
+            .and_then(|endpoint| endpoint.failure.clone()),
+    }
+}
+
 fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
     let parts = &attempt.parts;
     AttemptInfo {
@@ -181,14 +213,12 @@ fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {
             .zip(parts)
             .filter(|(_, part)| !part.node.is_of_pool())
             .map(|(rank, part)| PlacementView {
-                node: part.node.to_string(),
-                gpus: part.gpus.clone(),
-                rank,
                 workdir_refused: core.workdir_refused(step, attempt, part),
                 kept: part
                     .end
                     .as_ref()
                     .and_then(|end| end.kept.as_deref().cloned()),
+                ..endpoint(core, (step, attempt, part), rank)
             })
             .collect(),
         allocated_at: timestamp(attempt.allocated_at),

@@ -14,6 +14,7 @@ use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::attempt::{Attempt, Effect, Effects};
 use crate::carving::Carvings;
+use crate::endpoint::Endpoint;
 use crate::gpus::{Gpus, StoredGpus};
 use crate::input::{GpuScan, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage};
@@ -50,6 +51,10 @@ pub struct Core {
     pub(crate) gpus: Gpus,
     /// GPUs that are being cut into slices.
     pub(crate) carvings: Carvings,
+    /// Ports and probes of each attempt that has any and is not forgotten.
+    pub(crate) endpoints: BTreeMap<AttemptId, Endpoint>,
+    /// Ports to which nothing was bound, for the next attempt.
+    pub(crate) free_ports: Vec<u16>,
     /// A GPU scan from before the supervisor's first answer.
     pub(crate) early_scan: Option<GpuScan>,
     /// The GPU states that were last reported.
@@ -96,6 +101,8 @@ impl Core {
             freed: BTreeSet::new(),
             moves: GpuWaits::new(),
             carvings: Carvings::default(),
+            endpoints: BTreeMap::new(),
+            free_ports: Vec::new(),
             early_scan: None,
             reported_gpus: GpuStates::default(),
             outputs: Vec::new(),
@@ -135,6 +142,15 @@ impl Core {
             Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
             Input::Timer(TimerKey::GpuScan) => self.on_look_timer(),
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(now, &id),
+            Input::Timer(TimerKey::Probe(id, kind)) => self.on_probe_timer(&id, kind),
+            Input::Timer(TimerKey::Endpoint(id)) => self.on_endpoint_timer(&id),
+            Input::FreePorts(ports) => self.free_ports = ports,
+            Input::Probed {
+                attempt,
+                kind,
+                number,
+                outcome,
+            } => self.on_probed(now, &attempt, kind, number, outcome),
             Input::Timer(TimerKey::Supervisor) => self.on_supervisor_timer(now),
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
@@ -201,6 +217,7 @@ impl Core {
                 Effect::WakeSuspension(at) => self.wake(TimerKey::Suspension(id.clone()), at),
             }
         }
+        self.follow_endpoint(id);
     }
 
     pub(crate) fn wake(&mut self, key: TimerKey, at: BootMillis) {

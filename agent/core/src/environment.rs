@@ -8,6 +8,7 @@ use alloc::string::ToString;
 use sluice_common::container::Container;
 use sluice_common::environment::Environment;
 use sluice_common::image::ImageKind;
+use sluice_common::port::{PORT_VARIABLE, PortName};
 use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
@@ -20,8 +21,12 @@ use crate::input::Settings;
 /// would be visible.
 ///
 /// An image that brings variables of its own has its own `PATH`, unless the templates or the step set it.
-pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
-    let mut env = built(assignment, settings, assignment.env.clone());
+pub(crate) fn environment(
+    assignment: &Assignment,
+    ports: &[u16],
+    settings: &Settings,
+) -> Environment {
+    let mut env = built(assignment, ports, settings, assignment.env.clone());
     let brings_path = |container: &Container| container.image.form() != ImageKind::Directory;
     let is_set = assignment.env.contains_key("PATH") || assignment.launch.env.contains_key("PATH");
     if assignment.container.as_ref().is_some_and(brings_path) && !is_set {
@@ -32,11 +37,17 @@ pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Envir
 
 /// The environment of templates' wrappers and hooks: the same without the step's own variables, so that its
 /// `PATH` or `LD_PRELOAD` cannot affect an admin's program.
-pub(crate) fn around(assignment: &Assignment, settings: &Settings) -> Environment {
-    built(assignment, settings, Environment::default())
+pub(crate) fn around(assignment: &Assignment, ports: &[u16], settings: &Settings) -> Environment {
+    built(assignment, ports, settings, Environment::default())
 }
 
-fn built(assignment: &Assignment, settings: &Settings, own: Environment) -> Environment {
+/// `ports` has the number of each of the assignment's ports, in their order.
+fn built(
+    assignment: &Assignment,
+    ports: &[u16],
+    settings: &Settings,
+    own: Environment,
+) -> Environment {
     let mut env = Environment::from([("PATH".to_owned(), settings.path.clone())]);
     let gang = &assignment.gang;
     if let (Some(port), Some(first)) = (gang.port, gang.hosts.first()) {
@@ -58,6 +69,10 @@ fn built(assignment: &Assignment, settings: &Settings, own: Environment) -> Envi
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
+    let first = ports.first().map(|port| (PORT_VARIABLE.to_owned(), port));
+    let named = assignment.ports.iter().map(PortName::variable).zip(ports);
+    let numbers = first.into_iter().chain(named);
+    env.extend(numbers.map(|(name, port)| (name, port.to_string())));
     env
 }
 
@@ -77,6 +92,8 @@ mod tests {
             container: None,
             inputs: vec![],
             keep: vec![],
+            ports: vec![],
+            probes: Default::default(),
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],
@@ -110,11 +127,12 @@ mod tests {
             inputs_dir: "/inputs".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
+            ports: Default::default(),
         }
     }
 
     fn built(env: &[(&str, &str)], gpus: &[&str]) -> Environment {
-        environment(&assignment(env, gpus), &settings("/usr/bin:/bin"))
+        environment(&assignment(env, gpus), &[], &settings("/usr/bin:/bin"))
     }
 
     #[test]
@@ -156,7 +174,7 @@ mod tests {
                 runtime: None,
                 mounts: vec![],
             });
-            let env = environment(&assignment, &settings);
+            let env = environment(&assignment, &[], &settings);
             assert_eq!(env.get("PATH").map(String::as_str), expected, "{image}");
         }
     }
@@ -182,13 +200,28 @@ mod tests {
             hosts: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
             port: Some(29_501),
         };
-        let env = environment(&part, &settings(""));
+        let env = environment(&part, &[], &settings(""));
         assert_eq!(env["SLUICE_NODE_RANK"], "1");
         assert_eq!(env["SLUICE_NODES"], "2");
         assert_eq!(env["SLUICE_HOSTS"], "10.0.0.1,10.0.0.2");
         assert_eq!(env["MASTER_ADDR"], "10.0.0.1");
         assert_eq!(env["MASTER_PORT"], "1", "it may bring its own");
         assert!(!built(&[], &[]).contains_key("MASTER_ADDR"));
+    }
+
+    #[test]
+    fn a_step_is_told_its_ports_and_cannot_change_them() {
+        let mut assignment = assignment(&[("SLUICE_PORT", "1")], &[]);
+        assignment.ports = vec!["http".parse().unwrap(), "grpc-web".parse().unwrap()];
+        let settings = settings("");
+        for env in [
+            environment(&assignment, &[20_000, 20_007], &settings),
+            around(&assignment, &[20_000, 20_007], &settings),
+        ] {
+            assert_eq!(env["SLUICE_PORT"], "20000");
+            assert_eq!(env["SLUICE_PORT_HTTP"], "20000");
+            assert_eq!(env["SLUICE_PORT_GRPC_WEB"], "20007");
+        }
     }
 
     #[test]

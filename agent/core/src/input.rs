@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use sluice_common::carving::{CarveFailure, GpuLayout};
 use sluice_common::id::{AttemptId, BootId, NodeName};
+use sluice_common::port::PortRange;
+use sluice_common::probe::ProbeKind;
 use sluice_common::supervision::{AttemptView, BootMillis};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Welcome};
@@ -72,6 +74,17 @@ pub enum Input {
         /// When the query started: later events may be missing from the inventory.
         began: BootMillis,
     },
+    /// Ports of [`Settings::ports`] to which nothing was bound just now. Fed before an order that assigns an attempt
+    /// with ports.
+    FreePorts(Vec<u16>),
+    /// Result of a probe: answers [`crate::Output::Probe`].
+    Probed {
+        attempt: AttemptId,
+        kind: ProbeKind,
+        /// The number of the probe; the answer to an older one is ignored.
+        number: u32,
+        outcome: ProbeOutcome,
+    },
     /// A timer is due. It may fire late or needlessly: the core checks time and state.
     Timer(TimerKey),
     /// The driver's config has changed.
@@ -81,6 +94,16 @@ pub enum Input {
         attempt: AttemptId,
         fetched: Result<(), InputsFailure>,
     },
+}
+
+/// Result of one probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    Succeeded,
+    /// What the probe saw.
+    Failed(String),
+    /// The host could not probe, which says nothing about the step.
+    Unknown,
 }
 
 /// Why a host cannot get the inputs of an attempt, with the file.
@@ -107,6 +130,10 @@ pub enum TimerKey {
     Suspension(AttemptId),
     /// Time limit for the supervisor to be back.
     Supervisor,
+    /// The next probe of an attempt is due.
+    Probe(AttemptId, ProbeKind),
+    /// Ports and readiness of an attempt are to be reported again.
+    Endpoint(AttemptId),
 }
 
 /// Result of one GPU scan. A driver that does not answer at all yields no GPUs, and no conclusions.
@@ -180,6 +207,8 @@ pub struct Settings {
     pub attempts_dir: String,
     /// Directory for the inputs of attempts, a file for each.
     pub inputs_dir: String,
+    /// The ports that attempts get.
+    pub ports: PortRange,
 }
 
 /// The part of [`crate::Settings`] that can change, with the same meaning.

@@ -19,6 +19,7 @@
 //! - `Released` is reported when the supervisor has no process of the attempt, or does not know it, and each
 //!   of its GPUs was seen free after that, or was reported as not to be granted.
 //! - A stopping attempt is killed when its grace has passed, repeatedly until the supervisor reports it as gone.
+//! - No port is given to two attempts that the host has not forgotten.
 //! - Losing the coordinator stops nothing; the lease does that.
 //!
 //! [`check`] checks the invariants of the state.
@@ -37,6 +38,7 @@ extern crate std;
 mod attempt;
 mod carving;
 mod core;
+mod endpoint;
 mod environment;
 mod gpus;
 mod input;
@@ -52,10 +54,11 @@ mod suspend;
 mod waiting;
 
 pub use crate::core::Core;
+pub use endpoint::{ProbeCheck, StoredEndpoint};
 pub use gpus::{GpuHolders, StoredGpu, StoredGpus};
 pub use input::{
-    GpuHealth, GpuObservation, GpuScan, Input, InputsFailure, LinkId, Now, ReloadedSettings,
-    Settings, TimerKey,
+    GpuHealth, GpuObservation, GpuScan, Input, InputsFailure, LinkId, Now, ProbeOutcome,
+    ReloadedSettings, Settings, TimerKey,
 };
 pub use invariant::{Violation, check};
 pub use output::Output;

@@ -1,6 +1,7 @@
 //! Handlers of inputs, one file for each source. [`crate::core`] has the state and the common actions.
 
 mod carving;
+mod endpoint;
 mod gpus;
 mod inputs;
 mod link;

@@ -1,5 +1,6 @@
 //! Outputs of the core.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -8,10 +9,13 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::AttemptId;
 use sluice_common::inputs::InputFile;
+use sluice_common::probe::ProbeKind;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
+use sluice_common::time::Span;
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{AttemptStatus, FromNode};
 
+use crate::endpoint::{ProbeCheck, StoredEndpoint};
 use crate::gpus::StoredGpus;
 use crate::input::{LinkId, TimerKey};
 
@@ -61,6 +65,20 @@ pub enum Output {
         attempt: AttemptId,
         /// The warrant as received.
         warrant: SealedWarrant,
+    },
+    /// Store the ports, probes and readiness of an attempt before the following outputs, until the supervisor is ordered
+    /// to forget the attempt. [`crate::Core::with_endpoints`] restores it.
+    KeepEndpoint {
+        attempt: AttemptId,
+        endpoint: Box<StoredEndpoint>,
+    },
+    /// Probe an attempt and feed [`crate::Input::Probed`] after `timeout` at the latest.
+    Probe {
+        attempt: AttemptId,
+        kind: ProbeKind,
+        number: u32,
+        check: ProbeCheck,
+        timeout: Span,
     },
     /// Get these files from the coordinator, in this order, into the file that the start order names, and feed
     /// [`crate::Input::Inputs`]. Not wanted any more once the attempt is not starting.

@@ -22,6 +22,7 @@ use crate::link::LinkTerms;
 pub(crate) fn spec(
     mut assignment: Assignment,
     processors: CpuAllocation,
+    ports: &[u16],
     settings: &Settings,
     terms: LinkTerms,
 ) -> SpawnSpec {
@@ -34,8 +35,8 @@ pub(crate) fn spec(
     assignment.launch.fill_paths(&workdir, &file);
     let container = assignment.container.iter_mut();
     container.for_each(|it| it.fill_workdir(&workdir));
-    let env = environment(&assignment, settings);
-    let around_env = around(&assignment, settings);
+    let env = environment(&assignment, ports, settings);
+    let around_env = around(&assignment, ports, settings);
     // An allocation has no program that could be wrapped.
     let mut command = match assignment.command.is_empty() {
         true => Vec::new(),

@@ -5,6 +5,7 @@ use std::fmt;
 
 use agent_core::ReloadedSettings;
 use sluice_common::config::ReloadReport;
+use sluice_common::port::PortRange;
 
 use super::{Config, Reserve};
 use crate::renewal::CertificateSource;
@@ -27,6 +28,7 @@ impl Config {
             gpu_release_timeout,
             suspend_limit,
             respect_foreign,
+            ports,
             tls,
             log_format,
             log_filter,
@@ -67,6 +69,8 @@ impl Config {
             &self.supervisor_socket,
             &supervisor_socket,
         );
+        let range = |ports: &PortRange| ports.to_string();
+        keep(&mut changes, "ports", range(&self.ports), range(&ports));
         keep(&mut changes, "log_format", self.log_format, log_format);
         keep_reserve(&mut changes, &self.reserve, &reserve);
         keep(&mut changes, "tls", places(&self.tls), places(&tls));
@@ -170,6 +174,10 @@ mod tests {
             (
                 "reserve = { memory = \"1KiB\" }",
                 "reserve.memory changed from \"0B\" to \"1024B\"",
+            ),
+            (
+                "ports = \"5000-5999\"",
+                "ports changed from \"20000-29499\" to \"5000-5999\"",
             ),
             (
                 "reserve = { cpu_count = 2 }",

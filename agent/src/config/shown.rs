@@ -21,6 +21,7 @@ impl fmt::Display for Config {
         writeln!(f, "gpu_release_timeout = \"{}\"", self.gpu_release_timeout)?;
         writeln!(f, "suspend_limit = \"{}\"", self.suspend_limit)?;
         writeln!(f, "respect_foreign = {}", self.respect_foreign)?;
+        writeln!(f, "ports = \"{}\"", self.ports)?;
         writeln!(f, "log_format = \"{}\"", self.log_format)?;
         writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
         writeln!(

@@ -14,7 +14,9 @@ impl Engine {
     pub(super) fn on_supervisor_up(&mut self, input: Input) -> Result<(), EpochError> {
         self.feed(input)?;
         let known = self.core.statuses().map(|status| status.attempt);
-        self.kept.warrants.retain(&known.collect());
+        let known = known.collect();
+        self.kept.warrants.retain(&known);
+        self.kept.endpoints.retain(&known);
         self.live.replace(self.unreleased());
         self.order(ToSupervisor::Challenge);
         Ok(())

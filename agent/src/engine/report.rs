@@ -44,7 +44,9 @@ impl ChangedAttempts {
                 }
             },
             Input::Attempt(view) => ChangedAttempts::One(view.attempt.clone()),
-            Input::Inputs { attempt, .. } => ChangedAttempts::One(attempt.clone()),
+            Input::Inputs { attempt, .. } | Input::Probed { attempt, .. } => {
+                ChangedAttempts::One(attempt.clone())
+            }
             Input::Timer(
                 TimerKey::Grace(attempt)
                 | TimerKey::Timeout(attempt)
@@ -63,7 +65,10 @@ impl ChangedAttempts {
             | Input::Carved { .. }
             | Input::Looked { .. }
             | Input::GpuHealth(_)
-            | Input::Timer(TimerKey::GpuScan)
+            | Input::FreePorts(_)
+            | Input::Timer(
+                TimerKey::GpuScan | TimerKey::Probe(..) | TimerKey::Endpoint(_)
+            )
             | Input::Tuned(_)
             | Input::SupervisorDown { .. } => ChangedAttempts::Nobody,
         }
@@ -196,6 +201,7 @@ fn words(why: StopReason) -> &'static str {
         StopReason::NotSuspended => "it could not be suspended",
         StopReason::SuspendedTooLong => "it was suspended for too long",
         StopReason::NotRenewed => "its holder did not renew it",
+        StopReason::LivenessFailed => "its liveness probe failed",
         StopReason::PeerEnded => "a part of it on another host has ended",
     }
 }
@@ -225,6 +231,8 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::Gpus(_)
         | Input::GpuHealth(_)
         | Input::Tuned(_)
+        | Input::FreePorts(_)
+        | Input::Probed { .. }
         | Input::Inputs { .. }
         | Input::Timer(_) => None,
     }

@@ -15,6 +15,8 @@ use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
 
 use super::*;
+use crate::ports::PortSearch;
+use crate::probes::ProbeRunner;
 
 const LINK: LinkId = LinkId(1);
 
@@ -42,6 +44,7 @@ impl TestEngine {
             gpus_are_declared: false,
             attempts_dir: "/attempts".to_owned(),
             inputs_dir: "/inputs".to_owned(),
+            ports: Default::default(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };
@@ -68,6 +71,14 @@ impl TestEngine {
                 mpsc::channel(1).0.downgrade(),
                 watch::channel(None).1,
             ),
+            PortsAndProbes {
+                ports: PortSearch::new(Default::default()),
+                probe_runner: ProbeRunner::new(
+                    dir.path().into(),
+                    Arc::clone(&live),
+                    mpsc::channel(1).0.downgrade(),
+                ),
+            },
         );
         let (outbox, link) = mpsc::channel(OUTBOX);
         let mut rig = Self {
@@ -121,6 +132,8 @@ impl TestEngine {
             container: None,
             inputs: vec![],
             keep: vec![],
+            ports: vec![],
+            probes: Default::default(),
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],

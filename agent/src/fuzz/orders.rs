@@ -32,6 +32,7 @@ fn settings() -> Settings {
         },
         attempts_dir: "/attempts".to_owned(),
         inputs_dir: "/inputs".to_owned(),
+        ports: Default::default(),
     }
 }
 

@@ -34,6 +34,7 @@ impl StopNotice {
             StopReason::NotSuspended => "not_suspended",
             StopReason::SuspendedTooLong => "suspend_timeout",
             StopReason::NotRenewed => "not_renewed",
+            StopReason::LivenessFailed => "liveness_failed",
         };
         Self::new(reason, deadline)
     }

@@ -145,6 +145,13 @@ pub(crate) struct StepFlags {
     /// repeated.
     #[arg(long, value_name = "PATTERN", help_heading = "Step")]
     pub(crate) keep: Vec<String>,
+    /// A port of each of its hosts for it, by a name such as `http`; its number is in SLUICE_PORT_HTTP, and the first one's in
+    /// SLUICE_PORT; may be repeated.
+    #[arg(long = "port", value_name = "NAME", help_heading = "Step")]
+    pub(crate) ports: Vec<String>,
+    /// It is ready once its port answers: `http:/health` requests /health at its port http, and `http` alone connects to it.
+    #[arg(long, value_name = "PORT[:/PATH]", help_heading = "Step")]
+    pub(crate) ready_when: Option<String>,
     /// The files that were found for `inputs`.
     #[arg(skip)]
     pub(crate) input_files: Vec<InputFile>,

@@ -234,6 +234,8 @@ pub(super) fn step(view: &StepView) -> ApplyDocument {
         terminal: view.terminal.then_some(true),
         inputs: view.inputs.clone(),
         keep: view.keep.clone(),
+        ports: view.ports.clone(),
+        probes: view.probes.clone(),
         ..StepRequest::default()
     };
     let mut document = ApplyDocument::new("step", [], &request);

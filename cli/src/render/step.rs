@@ -33,6 +33,7 @@ impl Listed for StepView {
         Column::new("GPUS", 6),
         Column::new("AGE", 9).room(5),
         Column::new("REASON", 3).text(),
+        Column::new("READY", 2).wide(),
         Column::new("ATTEMPT", 2).wide(),
         Column::new("PRIORITY", 2).wide(),
         Column::new("EXIT", 2).wide().room(4),
@@ -62,6 +63,7 @@ impl Listed for StepView {
             gpus(self).into(),
             age(self.submitted_at, now).into(),
             reason_cell(self).into(),
+            ready_cell(self).into(),
             self.attempt.to_string().into(),
             self.priority.to_string().into(),
             self.exit.as_ref().map_or("-".to_owned(), short_exit).into(),
@@ -71,6 +73,20 @@ impl Listed for StepView {
             or_dash(Some(&shell_words(&self.command))).into(),
             or_dash(Some(&self.reason.message)).into(),
         ]
+    }
+}
+
+/// Counts the hosts on which it is ready, and those on which it is; one that waits or has ended is on none.
+fn ready_cell(step: &StepView) -> String {
+    let total = match step.state {
+        StepState::Queued => 0,
+        state if state.is_terminal() => 0,
+        _ => step.placements.len(),
+    };
+    let ready = step.placements.iter().filter(|it| it.ready).count();
+    match total {
+        0 => "-".to_owned(),
+        total => format!("{ready}/{total}"),
     }
 }
 
@@ -282,6 +298,8 @@ fn treatment(text: &mut Sections, step: &StepView) {
     text.optional("Image", step.image.as_deref().map(safe));
     text.optional("Inputs", inputs(step));
     text.optional("Keeps", keeps(step));
+    let names = (!step.ports.is_empty()).then(|| list(&step.ports));
+    text.optional("Named ports", names);
     let on_preempt = serde_json::to_value(step.on_preempt).ok();
     let on_preempt = on_preempt
         .as_ref()
@@ -391,6 +409,8 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         let refused = placement.workdir_refused;
         let refused = refused.map(|why| instead_of_preferred("the attempt's own", why));
         text.optional("Directory", refused);
+        text.optional("Ports", ports(placement));
+        text.optional("Ready", readiness(placement));
         text.optional("Kept", placement.kept.as_ref().map(kept));
     }
     text.field("Allocated", moment(attempt.allocated_at, now))
@@ -399,6 +419,32 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         .optional("Released", attempt.released_at.map(|at| moment(at, now)))
         .optional("Exit", attempt.exit.as_ref().map(exit))
         .optional("Used", attempt.usage.and_then(|used| usage(&used)));
+}
+
+/// Names the ports of a step on a host, with the address at which they are reached.
+fn ports(placement: &PlacementView) -> Option<String> {
+    let address = placement.address.as_deref().unwrap_or(&placement.node);
+    let ports = placement.ports.iter();
+    let ports = ports.map(|(name, port)| format!("{} {}:{port}", safe(name), safe(address)));
+    let ports: Vec<String> = ports.collect();
+    (!ports.is_empty()).then(|| ports.join(", "))
+}
+
+/// Tells whether a step with ports or probes is ready on a host, and what its probe saw if not.
+fn readiness(placement: &PlacementView) -> Option<String> {
+    // Once it has ended there, the host is not named as reachable.
+    let is_live = placement.address.is_some();
+    match (placement.ready, &placement.probe) {
+        (true, _) if placement.ports.is_empty() => None,
+        (true, _) => Some("yes".to_owned()),
+        (false, Some(failure)) => Some(format!(
+            "no: {} probe: {}",
+            failure.probe,
+            safe(&failure.saw)
+        )),
+        (false, None) if is_live && !placement.ports.is_empty() => Some("no".to_owned()),
+        (false, None) => None,
+    }
 }
 
 /// Formats its usage, as far as its host reported it.

@@ -74,6 +74,33 @@ fn a_step_prefers_the_directory_of_the_caller_and_has_the_subject_of_the_context
 }
 
 #[test]
+fn a_port_has_a_name_and_a_probe_may_name_it() {
+    let step = |line| typed(line, &local()).unwrap().check().unwrap();
+    let spec = step("--port http --port metrics --ready-when http:/health -- serve");
+    assert_eq!(spec.ports.len(), 2);
+    let probes = spec.probes.as_written().unwrap();
+    let http = probes.readiness.unwrap().http.unwrap();
+    assert_eq!(
+        (http.port.as_str(), http.path.as_str()),
+        ("http", "/health")
+    );
+    let spec = step("--port http --ready-when http -- serve");
+    let probes = spec.probes.as_written().unwrap();
+    assert_eq!(probes.readiness.unwrap().tcp.as_deref(), Some("http"));
+    let refused = |line| typed(line, &local()).unwrap_err().to_string();
+    let told = refused("--port HTTP -- serve");
+    assert!(
+        told.contains("--port: `HTTP` is not a valid port name"),
+        "{told}"
+    );
+    let told = refused("--port http --ready-when htp:/ -- serve");
+    assert!(
+        told.contains("--ready-when: ") && told.contains("`http`?"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_relative_file_of_input_is_below_the_directory_of_the_caller() {
     let stdin = |line| typed(line, &local()).unwrap().stdin.unwrap();
     assert_eq!(stdin("--stdin in.txt -- cat"), format!("{}/in.txt", here()));

@@ -1,5 +1,6 @@
 //! Attempts of a step, and their parts on hosts.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ExitView;
 use crate::directory_refusal::DirectoryRefusal;
 use crate::keep::KeptFiles;
+use crate::probe::ProbeFailure;
 use crate::usage::Usage;
 
 /// One host's part of a step.
@@ -31,6 +33,19 @@ pub struct PlacementView {
     /// Files that the host has kept; absent if none were to be kept, before that is done, and if the host was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFiles>,
+    /// Host name or address at which other hosts reach this one, from the agent's config; absent once the step has ended
+    /// there, and if the config names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Ports that the step has there, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
+    /// Whether the step runs there and is ready: its readiness probe succeeds, or it has none.
+    #[serde(default)]
+    pub ready: bool,
+    /// What the last failed probe saw, while the step is not ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<ProbeFailure>,
 }
 
 /// One attempt to run a step.

@@ -72,6 +72,8 @@ impl StepRequest {
             ("terminal", self.terminal.is_some()),
             ("inputs", !self.inputs.is_empty()),
             ("keep", !self.keep.is_empty()),
+            ("ports", !self.ports.is_empty()),
+            ("probes", self.probes.is_some()),
         ];
         let mut set = fields.into_iter().filter(|(_, is_set)| *is_set);
         set.next().map(|(field, _)| field)

@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use super::{FieldError, ResourceSettings, StepRequest};
 use crate::error_code::ErrorCode;
+use crate::probe::ProbesRequest;
 use crate::template::merge::merge_lists;
 use crate::template::origin::list_fields;
 
@@ -87,6 +88,11 @@ impl StepRequest {
                 true => below.keep,
                 false => self.keep,
             },
+            ports: match self.ports.is_empty() {
+                true => below.ports,
+                false => self.ports,
+            },
+            probes: ProbesRequest::over(self.probes, below.probes),
             lease: self.lease.or(below.lease),
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
         }
@@ -145,6 +151,8 @@ impl StepRequest {
             ("host_network", self.host_network.is_some()),
             ("inputs", !self.inputs.is_empty()),
             ("keep", !self.keep.is_empty()),
+            ("ports", !self.ports.is_empty()),
+            ("probes", self.probes.is_some()),
             ("lease", self.lease.is_some()),
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),

@@ -1,6 +1,7 @@
 //! The life of attempts: orders to hosts, progress, end, and suspension.
 
 pub(crate) mod checkpoint;
+pub(crate) mod endpoint;
 pub(crate) mod gpu_assignment;
 mod gpu_locality;
 pub(crate) mod hostless;

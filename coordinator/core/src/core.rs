@@ -11,6 +11,7 @@ use sluice_scheduler::Request;
 use crate::arrays::advance::settle_steps;
 use crate::arrays::unknown_step;
 use crate::attempts::hostless::follow_hostless;
+use crate::attempts::endpoint::is_ready;
 use crate::attempts::launch::workdir_refused;
 use crate::attempts::leases::on_lease_timer;
 use crate::context::Context;
@@ -216,6 +217,11 @@ impl Core {
         part: &Part,
     ) -> Option<DirectoryRefusal> {
         workdir_refused(self.ctx.state(), (step, attempt, part))
+    }
+
+    /// Whether a part runs, is ready, and its host can be reached.
+    pub fn is_ready(&self, step: &Step, attempt: &Attempt, part: &Part) -> bool {
+        is_ready(self.ctx.state(), (step, attempt, part))
     }
 
     /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last

@@ -23,6 +23,7 @@ use sluice_reasons::{Cause, StepReason, Wait};
 use sluice_scheduler::{BlockReason, Request};
 
 use crate::arrays::{first_queued_part, wait_of_part};
+use crate::attempts::endpoint::not_ready;
 use crate::context::Context;
 use crate::dependencies::unmet_dependencies;
 use crate::explain::host_block::host_block;
@@ -48,7 +49,7 @@ pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {
         || step.array.is_some() && !step.state.is_terminal();
     if !waits {
         return StepReason::Recorded {
-            why: step.reason.clone(),
+            why: not_ready(step).unwrap_or_else(|| step.reason.clone()),
             host_block: host_block(ctx, step),
         };
     }

@@ -12,11 +12,12 @@ use sluice_common::mig::GpuClass;
 use sluice_common::state::{NodeState, StepState};
 use sluice_scheduler::HostResources;
 
+use crate::attempts::endpoint::ports_on;
 use crate::contact::Contact;
 use crate::core::Core;
 use crate::model::placement::Placement;
 use crate::model::pool::Pool;
-use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
+use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
 use crate::state::{State, StepRow};
 
@@ -50,6 +51,7 @@ pub fn check(core: &Core) -> CheckResult {
     let state = core.state();
     indexes_agree_with_facts(state)?;
     gpus_are_granted_once(state)?;
+    ports_are_given_once(state)?;
     for step in state.steps().values() {
         at_most_one_attempt_lives(step)?;
         state_agrees_with_attempts(step)?;
@@ -211,6 +213,28 @@ fn gpus_are_granted_once(state: &State) -> CheckResult {
                     format!("`{gpu}` of `{}` again to `{}`", part.node, step.id)
                 })?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// No port of a host is given to two attempts, and only what runs is ready.
+fn ports_are_given_once(state: &State) -> CheckResult {
+    for node in state.nodes().keys() {
+        let mut given = BTreeSet::new();
+        for (id, port) in ports_on(state, node) {
+            need("ports_are_given_once", given.insert(port), || {
+                format!("{port} of `{node}` again to {id}")
+            })?;
+        }
+    }
+    for step in state.steps().values() {
+        for attempt in &step.attempts {
+            let frozen = attempt.stopping.is_some() || attempt.suspension.is_some();
+            let succeeds = |part: &&Part| part.endpoint.as_ref().is_some_and(|it| it.succeeds);
+            let ready = attempt.parts.iter().find(succeeds);
+            let runs = ready.is_none_or(|part| part.phase == PartPhase::Running && !frozen);
+            need("only_what_runs_is_ready", runs, || format!("{attempt:?}"))?;
         }
     }
     Ok(())

@@ -73,7 +73,8 @@ pub use model::placement::Placement;
 pub use model::pool::{BoundPolicy, DeclaredPlatform, Pool};
 pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryCause, RecoveryEnd, Warrant};
 pub use model::step::{
-    Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
+    Attempt, Endpoint, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension,
+    SuspensionPhase,
 };
 pub use model::template::{Provenance, StoredTemplate};
 pub use model::validation::Validation;

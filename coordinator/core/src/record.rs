@@ -13,7 +13,8 @@ pub(crate) mod stored_spec;
 mod subject;
 
 pub use attempt::{
-    Adopted, Allocated, Ended, NotSuspended, Released, Started, Stopping, Suspended, Suspending,
+    Adopted, Allocated, Ended, NotSuspended, PortsAllocated, ReadinessChanged, Released, Started,
+    Stopping, Suspended, Suspending,
 };
 pub use clock::ClockJump;
 pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
@@ -94,6 +95,10 @@ pub enum Record {
     Starting { attempt: AttemptId, node: NodeName },
     /// An attempt's process runs.
     Started(Started),
+    /// A host has given an attempt its ports.
+    PortsAllocated(PortsAllocated),
+    /// An attempt has become ready on a host or is no longer ready there, or its probe fails in another way.
+    ReadinessChanged(ReadinessChanged),
     /// An attempt is being stopped.
     Stopping(Stopping),
     /// An attempt's process has ended; its resources are not free yet.

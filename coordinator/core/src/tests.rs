@@ -18,6 +18,7 @@ mod default_amounts;
 mod deletes;
 mod delivery;
 mod dependencies;
+mod endpoints;
 mod ends;
 mod explain;
 mod gangs;

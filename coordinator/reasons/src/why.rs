@@ -2,6 +2,7 @@
 //! `messages/why.rs`.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -89,6 +90,20 @@ pub enum Cause {
     SuspendedTooLong,
     /// The holder of the allocation did not renew it in time.
     NotRenewed,
+    /// The step's liveness probe failed as often as it may.
+    LivenessFailed {
+        node: NodeName,
+        /// What the probe saw, if its host has reported that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        saw: Option<String>,
+    },
+    /// The processes of the step run, and the step is not ready on a host.
+    NotReady {
+        node: NodeName,
+        /// What the readiness probe saw, if it has failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        saw: Option<String>,
+    },
     /// The step was stopped on a host that had been declared lost.
     Superseded { node: NodeName },
     /// The host was declared lost.
@@ -159,6 +174,8 @@ impl Cause {
             Cause::Requeued => ReasonCode::Requeued,
             Cause::SuspendedTooLong => ReasonCode::SuspendTimeout,
             Cause::NotRenewed => ReasonCode::NotRenewed,
+            Cause::LivenessFailed { .. } => ReasonCode::LivenessFailed,
+            Cause::NotReady { .. } => ReasonCode::NotReady,
             Cause::Superseded { .. } | Cause::HostLost { .. } | Cause::LostTrack { .. } => {
                 ReasonCode::HostLost
             }
@@ -194,6 +211,7 @@ fn of_stop(cause: StopReason) -> ReasonCode {
         StopReason::NotSuspended => ReasonCode::NotSuspended,
         StopReason::SuspendedTooLong => ReasonCode::SuspendTimeout,
         StopReason::NotRenewed => ReasonCode::NotRenewed,
+        StopReason::LivenessFailed => ReasonCode::LivenessFailed,
         StopReason::Superseded => ReasonCode::HostLost,
     }
 }
@@ -221,8 +239,6 @@ fn is_zero(count: &usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use alloc::string::String;
-
     use super::*;
 
     #[test]

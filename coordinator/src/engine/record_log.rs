@@ -181,29 +181,6 @@ impl RecordLogger {
                 info!(%node, "node deleted");
             }
             Record::NodeDrained { node } => info!(%node, "node drained: nothing is left on it"),
-            Record::Suspending(Suspending { attempt, by, .. }) => {
-                let AttemptId { step, number } = attempt;
-                let by = by.as_ref().map(StepId::as_str);
-                info!(%step, attempt = number, by, "step suspending");
-            }
-            Record::Suspended(Suspended {
-                attempt: AttemptId { step, number },
-                node,
-                moved_mb,
-            }) => info!(%step, attempt = number, %node, moved_mb, "step suspended"),
-            Record::Resuming { attempt, .. } => {
-                let AttemptId { step, number } = attempt;
-                info!(%step, attempt = number, "step resuming");
-            }
-            Record::Resumed {
-                attempt: AttemptId { step, number },
-                node,
-            } => info!(%step, attempt = number, %node, "step resumed"),
-            Record::NotSuspended(NotSuspended {
-                attempt: AttemptId { step, number },
-                node,
-                why,
-            }) => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
             Record::JoinTokenMade(JoinTokenMade { token, pool, .. }) => {
                 let pool = pool.as_ref().map(ToString::to_string);
                 info!(%token, pool, "join token made");
@@ -227,6 +204,13 @@ impl RecordLogger {
             | Record::GpuCarving { .. }
             | Record::GpuCarved { .. }
             | Record::GpuNotCarved(_) => log_gpus(record),
+            Record::PortsAllocated(_)
+            | Record::ReadinessChanged(_)
+            | Record::Suspending(_)
+            | Record::Suspended(_)
+            | Record::Resuming { .. }
+            | Record::Resumed { .. }
+            | Record::NotSuspended(_) => log_running(record),
         }
     }
 
@@ -361,9 +345,52 @@ fn stopping(attempt: &AttemptId, why: StopReason, by: Option<&StepId>) {
         StopReason::NotRenewed => {
             info!(%step, attempt = number, "step stopping: its holder did not renew it");
         }
+        StopReason::LivenessFailed => {
+            info!(%step, attempt = number, "step stopping: its liveness probe failed");
+        }
         StopReason::Superseded => {
             info!(%step, attempt = number, "step stopping: its attempt was given up");
         }
+    }
+}
+
+/// Logs changes of an attempt between its start and its stop: readiness and suspension.
+fn log_running(record: &Record) {
+    match record {
+        Record::PortsAllocated(it) => {
+            let AttemptId { step, number } = &it.attempt;
+            debug!(%step, attempt = number, node = %it.node, ports = ?it.ports, "step has ports");
+        }
+        Record::ReadinessChanged(it) => {
+            let AttemptId { step, number } = &it.attempt;
+            let saw = it.failure.as_ref().map(|failure| failure.saw.as_str());
+            let ready = it.ready;
+            info!(%step, attempt = number, node = %it.node, ready, saw, "readiness of the step");
+        }
+        Record::Suspending(Suspending { attempt, by, .. }) => {
+            let AttemptId { step, number } = attempt;
+            let by = by.as_ref().map(StepId::as_str);
+            info!(%step, attempt = number, by, "step suspending");
+        }
+        Record::Suspended(Suspended {
+            attempt: AttemptId { step, number },
+            node,
+            moved_mb,
+        }) => info!(%step, attempt = number, %node, moved_mb, "step suspended"),
+        Record::Resuming { attempt, .. } => {
+            let AttemptId { step, number } = attempt;
+            info!(%step, attempt = number, "step resuming");
+        }
+        Record::Resumed {
+            attempt: AttemptId { step, number },
+            node,
+        } => info!(%step, attempt = number, %node, "step resumed"),
+        Record::NotSuspended(NotSuspended {
+            attempt: AttemptId { step, number },
+            node,
+            why,
+        }) => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
+        _ => {}
     }
 }
 

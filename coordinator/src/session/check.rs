@@ -12,6 +12,8 @@ use sluice_common::keep::MAX_KEPT_WHY_BYTES;
 use sluice_common::limit::{
     MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS,
 };
+use sluice_common::port::MAX_PORTS;
+use sluice_common::probe::{EndpointReport, MAX_SAW_BYTES};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, SuspendFailure};
 
@@ -327,12 +329,21 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessag
         FromNode::Status(status) => phase(&mut status.phase),
         FromNode::Health(HostHealth::Unfit(why)) => tidy(why, MAX_SENTENCE_BYTES),
         FromNode::Supervisor(state) => supervisor(state),
+        FromNode::Endpoint(report) => endpoint(report)?,
         FromNode::Carved { gpu, outcome } => carved(gpu, outcome)?,
         FromNode::Checkpoint { .. }
         | FromNode::Health(HostHealth::Fit)
         | FromNode::Warrant { .. } => {}
     }
     Ok(message)
+}
+
+/// Validates the ports and the readiness of an attempt. What a probe saw is cut.
+fn endpoint(report: &mut EndpointReport) -> Result<(), InvalidMessage> {
+    if let Some(failure) = &mut report.failure {
+        tidy(&mut failure.saw, MAX_SAW_BYTES);
+    }
+    most("ports of an attempt", report.ports.len(), MAX_PORTS)
 }
 
 fn phase(phase: &mut AttemptPhase) {

@@ -45,6 +45,7 @@ ALL: Json = {
     "prefer_within": "rack", "allow_pending": True, "on_preempt": "fail", "priority_class": "low",
     "suspend_timeout": 1, "priority": 1,
     "subject": "s", "array": "0-1", "work": "training", "env": {}, "labels": {}, "workdir": "/", "keep": ["o"],
+    "ports": ["http"], "probes": {"readiness": {"tcp": "http"}},
     "mounts": [], "image": "/i", "inputs": [__file__], "privileged": False, "host_network": False, "stdin": "/f",
     "stdout": "/o",
     "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,

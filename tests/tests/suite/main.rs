@@ -50,6 +50,7 @@ mod packages;
 mod pages;
 mod partition;
 mod pipeline;
+mod ports;
 mod python;
 mod recovery;
 mod reference;

@@ -25,6 +25,7 @@ fn core() -> Core {
         gpus_are_declared: false,
         attempts_dir: "/attempts".into(),
         inputs_dir: "/inputs".into(),
+        ports: Default::default(),
         suspend_limit: Span::from_secs(120),
         topology: Default::default(),
     };

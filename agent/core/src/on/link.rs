@@ -53,8 +53,9 @@ impl Core {
         if !self.is_current(link) {
             return;
         }
-        if let Err(rejection) = self.accept(welcome) {
-            self.reject(link, &rejection);
+        match self.accept(welcome) {
+            Ok(()) => self.report_endpoints(),
+            Err(rejection) => self.reject(link, &rejection),
         }
     }
 

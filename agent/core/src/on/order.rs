@@ -85,6 +85,10 @@ impl Core {
             Ok(processors) => processors,
             Err(exit) => return self.settle(id, never_started(now, exit, None)),
         };
+        let ports = match self.ports_for(&assignment) {
+            Ok(ports) => ports,
+            Err(exit) => return self.settle(id, never_started(now, exit, None)),
+        };
         let warrant = core::mem::take(&mut assignment.warrant);
         if !warrant.is_empty() {
             let attempt = id.clone();
@@ -92,8 +96,10 @@ impl Core {
         }
         self.note_gpus(&id, &assignment.gpus);
         self.note_processors(&id, &processors.own);
+        let probes = core::mem::take(&mut assignment.probes);
+        let names = assignment.ports.clone();
         let files = core::mem::take(&mut assignment.inputs);
-        let mut spec = spawn::spec(assignment, processors, &self.settings, terms);
+        let mut spec = spawn::spec(assignment, processors, &ports, &self.settings, terms);
         let awaits_inputs = !files.is_empty();
         spec.inputs = awaits_inputs.then(|| format!("{}/{id}", self.settings.inputs_dir));
         let starting = Attempt::Starting {
@@ -103,6 +109,7 @@ impl Core {
         };
         self.attempts.insert(id.clone(), starting);
         self.report(&id, AttemptPhase::Starting);
+        self.begin_endpoint(&id, names.into_iter().zip(ports).collect(), probes);
         if awaits_inputs {
             let attempt = id.clone();
             self.outputs.push(Output::FetchInputs { attempt, files });
@@ -155,6 +162,7 @@ impl Core {
         if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
             self.attempts.remove(&attempt);
             self.forget_gpus(&attempt);
+            self.endpoints.remove(&attempt);
             self.supervise(ToSupervisor::Forget { attempt });
         }
     }

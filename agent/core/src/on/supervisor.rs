@@ -44,6 +44,7 @@ impl Core {
         for id in &unlisted {
             self.on_unlisted(now, id);
         }
+        self.drop_unknown_endpoints();
         self.apply_early_scan(now);
         self.order_carving_again();
         match self.greeted_link() {

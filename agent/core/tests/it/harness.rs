@@ -134,6 +134,7 @@ pub(crate) fn settings() -> Settings {
         gpus_are_declared: false,
         attempts_dir: "/attempts".to_owned(),
         inputs_dir: "/inputs".to_owned(),
+        ports: Default::default(),
         suspend_limit: Span::from_secs(120),
         topology: Topology {
             processors: (0..PROCESSORS).map(processor).collect(),
@@ -209,6 +210,8 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         container: None,
         inputs: vec![],
         keep: vec![],
+        ports: vec![],
+        probes: Default::default(),
     }
 }
 
@@ -349,6 +352,18 @@ fn word(output: &Output) -> String {
             key: TimerKey::Supervisor,
             at,
         } => format!("supervisor at {}", at.0),
+        Output::KeepEndpoint { attempt, endpoint } => {
+            let ports = endpoint.ports.iter().map(|(_, port)| port.to_string());
+            let ports: Vec<String> = ports.collect();
+            let ready = if endpoint.is_ready { " ready" } else { "" };
+            format!("keep ports {} of {attempt}{ready}", ports.join(","))
+        }
+        Output::Probe {
+            attempt,
+            kind,
+            number,
+            ..
+        } => format!("probe {kind} {number} of {attempt}"),
         Output::KeepWarrant { attempt, warrant } => format!("keep {attempt} {}", warrant.as_str()),
         Output::ShowWarrant { link, attempt } => format!("show {} {attempt}", link.0),
         Output::SaveEpoch(epoch) => format!("save {}", epoch.epoch.counter),
@@ -381,6 +396,20 @@ fn word(output: &Output) -> String {
             link,
             message: FromNode::GpuStates(states),
         } => format!("{}: gpus{}", link.0, faults_word(states)),
+        Output::Send {
+            link,
+            message: FromNode::Endpoint(report),
+        } => {
+            let ready = if report.ready { "ready" } else { "not ready" };
+            let saw = report.failure.as_ref();
+            let saw = saw
+                .map(|it| format!(" ({} {it})", it.probe))
+                .unwrap_or_default();
+            format!(
+                "{}: {} {:?} {ready}{saw}",
+                link.0, report.attempt, report.ports
+            )
+        }
         Output::Send { link, message } => format!("{}: {message:?}", link.0),
         Output::Reject { link, message } => format!("reject {}: {message}", link.0),
         Output::Supervise(message) => supervise_word(message),
@@ -400,6 +429,14 @@ fn word(output: &Output) -> String {
             key: TimerKey::GpuScan,
             at,
         } => format!("look at {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Probe(id, kind),
+            at,
+        } => format!("{kind} of {id} at {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Endpoint(id),
+            at,
+        } => format!("report {id} at {}", at.0),
         Output::ScanGpus => "look".to_owned(),
         Output::SaveGpus(_) => "keep".to_owned(),
         Output::FetchInputs { attempt, files } => format!("fetch {} of {attempt}", files.len()),

@@ -2,6 +2,7 @@
 //! plays coordinator, supervisor and steps at random.
 
 mod carving;
+mod endpoints;
 mod harness;
 mod leases;
 mod links;

@@ -220,6 +220,11 @@ impl Simulation {
         }
         let mut assignment = assignment(&id(number).to_string());
         assignment.gpus = World::gpus_of(&assignment.attempt);
+        assignment.ports = World::port_names(&assignment.attempt);
+        assignment.probes = World::probes_of(&assignment.attempt);
+        // Too few for all: a host may have no port left.
+        self.world
+            .feed(Input::FreePorts((20_000..20_006).collect()));
         if number.is_multiple_of(2) {
             assignment.cpu_mode = CpuMode::Pinned;
             assignment.resources = Amounts::new().with(MCPU, 1000);

@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 
 use agent_core::{
-    Core, GpuObservation, GpuScan, Input, LinkId, Output, Settings, StoredGpus, TimerKey, check,
+    Core, GpuObservation, GpuScan, Input, LinkId, Output, ProbeCheck, ProbeOutcome, Settings,
+    StoredEndpoint, StoredGpus, TimerKey, check,
 };
 use sluice_common::gpu_state::GpuFaults;
 use sluice_common::id::{AttemptId, Epoch};
+use sluice_common::port::PortName;
+use sluice_common::probe::{Probe, ProbeAction, ProbeKind, Probes};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostPhase, LaunchRecord, MovedMemory, Process,
     ProcessEnd, SpawnSpec, StopSignal, ToSupervisor,
@@ -51,6 +54,8 @@ struct TrueState {
     view: AttemptView,
     nature: StepBehavior,
     lease_until: u64,
+    /// Its ports, from its variables.
+    ports: BTreeSet<String>,
     kills: u32,
     /// When its last process ended.
     gone_at: Option<u64>,
@@ -101,6 +106,9 @@ pub(crate) struct World {
     /// By when each stopping attempt must have been killed.
     pub(crate) deadlines: BTreeMap<AttemptId, u64>,
     pub(crate) kept_gpus: StoredGpus,
+    kept_endpoints: BTreeMap<AttemptId, StoredEndpoint>,
+    /// Answers to probes that are on their way.
+    probed: VecDeque<Input>,
     /// Whether the GPU driver answers.
     pub(crate) driver_answers: bool,
     truth: BTreeMap<AttemptId, TrueState>,
@@ -137,6 +145,8 @@ impl World {
             messages: 0,
             deadlines: BTreeMap::new(),
             kept_gpus: StoredGpus::new(),
+            kept_endpoints: BTreeMap::new(),
+            probed: VecDeque::new(),
             driver_answers: true,
             truth: BTreeMap::new(),
             frozen_once: BTreeSet::new(),
@@ -171,6 +181,9 @@ impl World {
         if std::mem::take(&mut self.look_wanted) {
             self.look();
         }
+        if let Some(answer) = self.probed.pop_front() {
+            self.feed(answer);
+        }
     }
 
     /// Every GPU belongs to one attempt; some attempts have none, and can be frozen.
@@ -179,6 +192,56 @@ impl World {
             return vec![];
         }
         vec![format!("GPU-{}", id.number)]
+    }
+
+    /// Names of the ports of an attempt; every other attempt has two.
+    pub(crate) fn port_names(id: &AttemptId) -> Vec<PortName> {
+        let names = match id.number % 2 {
+            0 => &["http", "metrics"][..],
+            _ => &[],
+        };
+        names
+            .iter()
+            .map(|name| name.parse().expect("a name"))
+            .collect()
+    }
+
+    /// Probes of an attempt with ports.
+    pub(crate) fn probes_of(id: &AttemptId) -> Probes {
+        let probe = Self::port_names(id).first().map(|port| Probe {
+            action: ProbeAction::Tcp { port: port.clone() },
+            period: Span::from_secs(20),
+            timeout: Span::from_secs(1),
+            failures: 2,
+            successes: 1,
+            initial_delay: Span::from_millis(500),
+        });
+        Probes {
+            readiness: probe.clone(),
+            liveness: probe,
+        }
+    }
+
+    /// Answers a probe after the event: some succeed, some fail, some are late.
+    fn probe(&mut self, id: AttemptId, kind: ProbeKind, number: u32, check: &ProbeCheck) {
+        let ProbeCheck::Tcp { port } = check else {
+            panic!("{id} has no such probe: {check:?}");
+        };
+        if let Some(truth) = self.truth.get(&id) {
+            assert!(truth.ports.contains(&port.to_string()), "{port} is not its");
+        }
+        let outcome = match (id.number + number) % 4 {
+            0 => ProbeOutcome::Failed("it is busy".to_owned()),
+            1 if id.number == 4 => ProbeOutcome::Failed("it hangs".to_owned()),
+            2 => ProbeOutcome::Unknown,
+            _ => ProbeOutcome::Succeeded,
+        };
+        self.probed.push_back(Input::Probed {
+            attempt: id,
+            kind,
+            number,
+            outcome,
+        });
     }
 
     /// Scans the GPUs, unless the driver does not answer.
@@ -317,7 +380,9 @@ impl World {
     /// The agent dies and restarts with its stored state.
     pub(crate) fn restart_agent(&mut self) {
         self.core = Core::new(short_waits(), self.saved_epoch.clone().map(Into::into))
-            .with_gpus(self.kept_gpus.clone());
+            .with_gpus(self.kept_gpus.clone())
+            .with_endpoints(self.kept_endpoints.clone());
+        self.probed.clear();
         self.drop_what_nobody_knows();
         self.is_connected = false;
         self.link = None;
@@ -403,7 +468,19 @@ impl World {
     }
 
     fn spawn(&mut self, spec: SpawnSpec) {
+        let is_port = |name: &String| name.starts_with("SLUICE_PORT_");
+        let ports = spec.env.iter().filter(|(name, _)| is_port(name));
+        let ports: BTreeSet<String> = ports.map(|(_, port)| port.clone()).collect();
         let id = spec.attempt;
+        assert_eq!(
+            ports.len(),
+            Self::port_names(&id).len(),
+            "{id} has its ports"
+        );
+        for (other, truth) in &self.truth {
+            let shared = truth.ports.intersection(&ports).next();
+            assert_eq!(shared, None, "{id} has a port of {other}");
+        }
         assert!(!self.truth.contains_key(&id), "{id} is spawned twice");
         assert!(
             !self.given_back.contains(&id),
@@ -421,6 +498,7 @@ impl World {
             view: view(&id, phase.clone(), spec.launch_record),
             nature,
             lease_until,
+            ports,
             kills: 0,
             gone_at: None,
             unheard: None,
@@ -525,6 +603,16 @@ impl World {
             }
             Output::ScanGpus => self.look_wanted = true,
             Output::SaveGpus(kept) => self.kept_gpus = kept,
+            Output::KeepEndpoint { attempt, endpoint } => {
+                self.kept_endpoints.insert(attempt, *endpoint);
+            }
+            Output::Probe {
+                attempt,
+                kind,
+                number,
+                check,
+                ..
+            } => self.probe(attempt, kind, number, &check),
             Output::KeepWarrant { .. }
             | Output::ShowWarrant { .. }
             | Output::FetchInputs { .. } => {
@@ -569,6 +657,16 @@ impl World {
             FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
             FromNode::Carved { .. } => panic!("nobody ordered that"),
+            FromNode::Endpoint(report) => {
+                let id = &report.attempt;
+                let phase = self.core.status(id);
+                let runs = matches!(phase, Some(AttemptPhase::Running(_)));
+                assert!(runs || !report.ready, "{id} is ready and is {phase:?}");
+                let ports: BTreeSet<String> = report.ports.iter().map(u16::to_string).collect();
+                if let Some(truth) = self.truth.get(id) {
+                    assert_eq!(truth.ports, ports, "{id} is told other ports than it has");
+                }
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_cgroups::group_entry::GroupEntry;
 use sluice_common::attempt_dir::{CONTAINER_FILE, EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::exec::{ExecId, ExecProgram};
+use sluice_common::exec::{ExecId, ExecProgram, TerminalRequest};
 use sluice_common::helper::{COPY_FILES, ENTER_CONTAINER, START_REPORT_VARIABLE};
 use sluice_common::supervision::Process;
 use sluice_common::supervisor_config::StepRules;
@@ -47,6 +47,8 @@ use crate::process;
 pub struct ExecSpec<'a> {
     pub exec: &'a ExecId,
     pub program: &'a ExecProgram,
+    /// The terminal that the program gets, if any.
+    pub terminal: Option<&'a TerminalRequest>,
     /// Main process of the attempt.
     pub main: Process,
     pub step_owner: &'a StepOwner,
@@ -69,7 +71,7 @@ impl Spawner {
         let identity = self.identity(wanted.step_owner, wanted.own, &dir)?;
         let has_container = dir.join(CONTAINER_FILE).exists();
         let (argv, terminal) = match wanted.program {
-            ExecProgram::Command { command, terminal } => {
+            ExecProgram::Command { command, .. } | ExecProgram::Probe { command } => {
                 // Invalid commands are rejected before anything starts.
                 arguments(command)?;
                 let own = [shown(&dir), wanted.main.pid.to_string()];
@@ -77,7 +79,7 @@ impl Spawner {
                     false => command.clone(),
                     true => self.by_helper(ENTER_CONTAINER, &own, command),
                 };
-                (arguments(&command)?, terminal.as_ref())
+                (arguments(&command)?, wanted.terminal)
             }
             ExecProgram::CopyFiles => (copier_arguments()?, None),
         };

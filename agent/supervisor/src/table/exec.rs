@@ -7,8 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use sluice_common::exec::{ExecId, ExecOrder, MAX_EXECS_PER_ATTEMPT};
-use sluice_common::id::UserName;
+use sluice_common::exec::{ExecId, ExecOrder, ExecProgram, MAX_EXECS_PER_ATTEMPT};
 use sluice_common::supervision::{Exit, FreezerState, FromSupervisor, Process};
 
 use super::{EndedChild, Phase, StartReport, StartStatus, Table, info, no_group};
@@ -27,6 +26,18 @@ pub(super) struct Execs {
 struct RunningExec {
     exec: ExecId,
     report: StartReport,
+    /// Whether it is a probe of the step itself.
+    is_probe: bool,
+}
+
+/// Most probes per attempt at a time: of readiness and liveness, and one of each that is being killed.
+const MAX_PROBES_PER_ATTEMPT: usize = 4;
+
+fn is_probe(order: &ExecOrder) -> bool {
+    match order.program {
+        ExecProgram::Probe { .. } => true,
+        ExecProgram::Command { .. } | ExecProgram::CopyFiles => false,
+    }
 }
 
 impl Table {
@@ -40,12 +51,13 @@ impl Table {
     }
 
     fn begin_exec(&mut self, exec: &ExecId, order: &ExecOrder) -> Result<(), String> {
-        let (main, step_owner) = self.may_exec(exec, order.by.as_ref())?;
+        let (main, step_owner) = self.may_exec(exec, order)?;
         let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
         let wanted = ExecSpec {
             own,
             exec,
             program: &order.program,
+            terminal: order.terminal(),
             main,
             step_owner: &step_owner,
         };
@@ -53,29 +65,40 @@ impl Table {
         let forked =
             group_entry.and_then(|group_entry| self.spawner.fork_exec(&wanted, &group_entry));
         let (pid, report) = forked.map_err(|e| e.to_string())?;
-        info!(step = %exec.attempt.step, attempt = exec.attempt.number, pid, "exec started a program in it");
-        let exec = exec.clone();
-        self.execs.running.insert(pid, RunningExec { exec, report });
+        let is_probe = is_probe(order);
+        if !is_probe {
+            info!(step = %exec.attempt.step, attempt = exec.attempt.number, pid, "exec started a program in it");
+        }
+        let running = RunningExec {
+            exec: exec.clone(),
+            report,
+            is_probe,
+        };
+        self.execs.running.insert(pid, running);
         Ok(())
     }
 
     /// The main process to run beside, and the attempt's subject and submitter.
-    fn may_exec(
-        &self,
-        exec: &ExecId,
-        by: Option<&UserName>,
-    ) -> Result<(Process, StepOwner), String> {
+    fn may_exec(&self, exec: &ExecId, order: &ExecOrder) -> Result<(Process, StepOwner), String> {
         let attempt = self.attempts.get(&exec.attempt);
         let Some((attempt, Phase::Running(main, _))) = attempt.map(|a| (a, a.phase())) else {
             return Err("the step does not run now".to_owned());
         };
         check_exec_allowed(&attempt.freezer)?;
         let beside = self.execs.running.values();
-        let beside = beside.filter(|other| other.exec.attempt == exec.attempt);
+        let is_probe = is_probe(order);
+        let is_beside =
+            |it: &&RunningExec| it.exec.attempt == exec.attempt && it.is_probe == is_probe;
+        let beside = beside.filter(is_beside).count();
         if self.execs.running.values().any(|other| other.exec == *exec) {
             return Err("a program of this number already runs in it".to_owned());
         }
-        if beside.count() >= MAX_EXECS_PER_ATTEMPT {
+        if is_probe && beside >= MAX_PROBES_PER_ATTEMPT {
+            return Err(format!(
+                "{MAX_PROBES_PER_ATTEMPT} probes still run in the step"
+            ));
+        }
+        if beside >= MAX_EXECS_PER_ATTEMPT {
             return Err(format!(
                 "{MAX_EXECS_PER_ATTEMPT} programs of `exec` already run in the step, which is the maximum: wait until one ends"
             ));
@@ -83,15 +106,19 @@ impl Table {
         let step_owner = attempt
             .step_owner()
             .ok_or("the user of the step is no longer known")?;
-        if attempt.uid.is_none() {
-            self.spawner.may_become(&step_owner, by)?;
+        // A probe belongs to the step, and has no caller who could be somebody else.
+        if attempt.uid.is_none() && !is_probe {
+            self.spawner.may_become(&step_owner, order.by.as_ref())?;
         }
         Ok((*main, step_owner))
     }
 
     /// Handles the end of a child; returns whether it was such a program.
     pub(super) fn on_exec_ended(&mut self, child: &EndedChild) -> bool {
-        let Some(RunningExec { exec, mut report }) = self.execs.running.remove(&child.pid) else {
+        let Some(RunningExec {
+            exec, mut report, ..
+        }) = self.execs.running.remove(&child.pid)
+        else {
             return false;
         };
         let exit = match report.read() {

@@ -149,6 +149,24 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
     let refused = 1_000 - MAX_EXECS_PER_ATTEMPT;
     client.wait("all refusals", |c| (c.execs.len() == refused).then_some(()));
     assert_eq!(users_of_children(&host).len(), 1 + MAX_EXECS_PER_ATTEMPT);
+    // Probes of the step itself have places of their own, and only four.
+    for number in 1_000..1_010 {
+        client.send(&ToSupervisor::Exec {
+            exec: exec_of(&step.attempt, number),
+            order: ExecOrder {
+                program: ExecProgram::Probe {
+                    command: vec!["sleep".to_owned(), "1000".to_owned()],
+                },
+                by: None,
+            },
+        });
+    }
+    let refused = refused + 10 - 4;
+    client.wait("refusals of probes", |c| {
+        (c.execs.len() == refused).then_some(())
+    });
+    let all = 1 + MAX_EXECS_PER_ATTEMPT + 4;
+    assert_eq!(users_of_children(&host).len(), all);
     drop(client);
     until("none is left but the step", || {
         users_of_children(&host).len() == 1

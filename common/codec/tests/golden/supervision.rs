@@ -362,6 +362,17 @@ fn programs_beside_an_attempt() {
         },
     };
     check(&copy, &format!("09000000 {ATTEMPT} 02010000 01000000 00"));
+    let probe = ToSupervisor::Exec {
+        exec: exec(),
+        order: ExecOrder {
+            program: ExecProgram::Probe {
+                command: vec!["a".into()],
+            },
+            by: None,
+        },
+    };
+    let golden = format!("09000000 {ATTEMPT} 02010000 02000000 {command} 00");
+    check(&probe, &golden);
     let end = ToSupervisor::EndExec { exec: exec() };
     check(&end, &format!("0a000000 {ATTEMPT} 02010000"));
     let ended = FromSupervisor::ExecEnded {

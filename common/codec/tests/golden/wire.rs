@@ -23,6 +23,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::keep::KeptFiles;
 use sluice_common::lease::Challenge;
+use sluice_common::probe::{EndpointReport, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes};
 use sluice_common::processors::CpuMode;
 use sluice_common::streams::{OutputPath, StepInput, StepStreams};
 use sluice_common::submitter::Submitter;
@@ -633,6 +634,16 @@ fn assignments() {
             executable: true,
         }],
         keep: vec!["o/*".parse().unwrap()],
+        ports: vec!["h".parse().unwrap()],
+        probes: Probes {
+            readiness: Some(probe(ProbeAction::Http {
+                path: "/".into(),
+                port: "h".parse().unwrap(),
+            })),
+            liveness: Some(probe(ProbeAction::Command {
+                command: vec!["x".into()],
+            })),
+        },
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -672,7 +683,14 @@ fn assignments() {
            0200000000000000 '/s' 0200000000000000 '/t' 01
          0100000000000000                             # inputs: one
            0100000000000000 'i' 4000000000000000 '{}' 0201000000000000 01
-         0100000000000000 0300000000000000 'o/*'      # keep: one",
+         0100000000000000 0300000000000000 'o/*'      # keep: one
+         0100000000000000 0100000000000000 'h'        # ports: one
+         01 00000000                                  # readiness: HTTP
+           0100000000000000 '/' 0100000000000000 'h'
+           0200000000000000 0300000000000000 04000000 05000000 0600000000000000
+         01 02000000                                  # liveness: a command
+           0100000000000000 0100000000000000 'x'
+           0200000000000000 0300000000000000 04000000 05000000 0600000000000000",
         "09".repeat(32),
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
@@ -692,6 +710,8 @@ fn assignments() {
         container: None,
         inputs: vec![],
         keep: vec![],
+        ports: vec![],
+        probes: Probes::default(),
         ..full
     };
     let golden = format!(
@@ -706,9 +726,37 @@ fn assignments() {
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
-         00 0000000000000000 0000000000000000 # container, inputs, keep"
+         00 0000000000000000 0000000000000000 # container, inputs, keep
+         0000000000000000 00 00 # ports, readiness, liveness"
     );
     check(&bare, &golden);
+}
+
+fn probe(action: ProbeAction) -> Probe {
+    Probe {
+        action,
+        period: Span::from_millis(2),
+        timeout: Span::from_millis(3),
+        failures: 4,
+        successes: 5,
+        initial_delay: Span::from_millis(6),
+    }
+}
+
+#[test]
+fn ports_and_readiness() {
+    let report = EndpointReport {
+        attempt: attempt(),
+        ports: vec![20_000],
+        ready: false,
+        failure: Some(ProbeFailure::new(ProbeKind::Liveness, "x")),
+    };
+    let golden = format!(
+        "0a000000 {ATTEMPT}
+         0100000000000000 204e                        # ports: one
+         00 01 01000000 0100000000000000 'x'          # not ready, what liveness saw"
+    );
+    check(&FromNode::Endpoint(Box::new(report)), &golden);
 }
 
 #[test]

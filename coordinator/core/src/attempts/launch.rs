@@ -86,6 +86,8 @@ pub(crate) fn assignment(
         launch,
         inputs: spec.inputs.clone(),
         keep: spec.keep.clone(),
+        ports: spec.ports.clone(),
+        probes: spec.probes.clone(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }

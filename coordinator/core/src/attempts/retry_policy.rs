@@ -13,6 +13,7 @@
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
 //! | it did not start on its host: the supervisor was away, or the order came late or never | waits again, for free, also with `free_preemptions: false` |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
+//! | it was stopped because its liveness probe failed, however it ended | waits again while it has retries, else `failed` |
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
@@ -28,6 +29,7 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopReason};
 use sluice_reasons::Cause;
 
+use crate::attempts::endpoint::liveness_failed;
 use crate::model::step::{Attempt, Part, Step};
 
 /// The decision about a step.
@@ -71,6 +73,7 @@ pub(crate) fn retry_decision(
             by_choice(step, gave_way(part, end, Cause::SuspendedTooLong))
         }
         Some(StopReason::NotRenewed) => RetryDecision::End(StepState::Cancelled, Cause::NotRenewed),
+        Some(StopReason::LivenessFailed) => failed_or_again(step, liveness_failed(attempt, part)),
         Some(StopReason::Superseded) => gave_way(part, end, Cause::Superseded { node }),
         Some(StopReason::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);

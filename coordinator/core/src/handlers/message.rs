@@ -4,6 +4,7 @@ use sluice_common::id::NodeName;
 use sluice_common::wire::FromNode;
 
 use crate::attempts::checkpoint::on_checkpoint;
+use crate::attempts::endpoint::on_endpoint;
 use crate::contact::change_rate::HostChange;
 use crate::context::Context;
 use crate::hosts::carving::on_carved;
@@ -34,6 +35,7 @@ pub(crate) fn on_from_node(
         FromNode::Warrant { .. } => {}
         FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
         FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),
+        FromNode::Endpoint(report) => on_endpoint(ctx, node, *report),
         FromNode::Health(health) => on_change(ctx, node, HostChange::Health(health)),
         FromNode::Carved { gpu, outcome } => on_carved(ctx, node, &gpu, outcome),
         FromNode::Supervisor(supervisor) => {

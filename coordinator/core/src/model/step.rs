@@ -1,6 +1,7 @@
 //! Stored step: its spec, its attempts, its state and the reason. Changed only by `state/apply.rs`.
 
-use alloc::collections::BTreeSet;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use sluice_common::allocation::Lease;
 use sluice_common::array::MAX_ARRAY_INDEX;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::port::PortName;
+use sluice_common::probe::ProbeFailure;
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
@@ -202,6 +205,31 @@ pub struct Part {
     pub end: Option<AttemptEnd>,
     /// Time at which its resources were free again, by the coordinator's clock.
     pub released_at: Option<Time>,
+    /// Ports and readiness, once the host has reported any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<Box<Endpoint>>,
+}
+
+/// Ports and readiness of a part, as its host reports them. [`Step::is_ready_on`] tells whether the part is ready: that
+/// depends on its phase as well.
+///
+/// [`Step::is_ready_on`]: crate::Step::is_ready_on
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Ports of the host that the step has there, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<PortName, u16>,
+    /// Whether its readiness probe succeeds.
+    pub succeeds: bool,
+    /// What the last failed probe saw, while it does not succeed or is stopped because of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ProbeFailure>,
+    /// Time of the last recorded change, by the coordinator's clock.
+    pub changed_at: Time,
+    /// Time at which it became ready last.
+    pub succeeded_at: Time,
+    /// Number of times that it became ready.
+    pub times: u32,
 }
 
 /// The phase of a part. Phases only go forward.
@@ -338,6 +366,17 @@ impl Step {
         }
     }
 
+    /// Whether a part of an attempt runs and its readiness probe succeeds, if there is one. Whether its host can be reached
+    /// is not known here: see [`Core::is_ready`](crate::Core::is_ready).
+    pub fn is_ready_on(&self, attempt: &Attempt, part: &Part) -> bool {
+        let runs = part.phase == PartPhase::Running
+            && attempt.stopping.is_none()
+            && attempt.suspension.is_none();
+        let endpoint = part.endpoint.as_ref();
+        let succeeds = endpoint.is_some_and(|endpoint| endpoint.succeeds);
+        runs && (succeeds || self.spec.probes.readiness.is_none())
+    }
+
     /// The id of an attempt of this step.
     pub fn attempt_id(&self, number: u32) -> AttemptId {
         AttemptId {
@@ -376,6 +415,15 @@ impl Attempt {
     /// Whether it is of a pool without hosts.
     pub fn is_hostless(&self) -> bool {
         self.parts.iter().any(|part| part.node.is_of_pool())
+    }
+
+    /// Takes its readiness back, because it is about to be stopped or frozen: its hosts report it again if it runs on.
+    pub(crate) fn lose_readiness(&mut self) {
+        let endpoints = self
+            .parts
+            .iter_mut()
+            .filter_map(|part| part.endpoint.as_mut());
+        endpoints.for_each(|endpoint| endpoint.succeeds = false);
     }
 
     /// Whether every part has ended.
@@ -435,6 +483,7 @@ impl Part {
             started: None,
             end: None,
             released_at: None,
+            endpoint: None,
         }
     }
 }

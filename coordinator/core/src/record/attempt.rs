@@ -1,13 +1,15 @@
 //! Records of attempts.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::keep::KeptFiles;
+use sluice_common::port::PortName;
+use sluice_common::probe::ProbeFailure;
 use sluice_common::time::Span;
 use sluice_common::wire;
 use sluice_common::wire::{AttemptEnd, StopReason, SuspendFailure};
@@ -38,6 +40,28 @@ pub struct Started {
     pub attempt: AttemptId,
     pub node: NodeName,
     pub process: wire::StartedProcess,
+}
+
+/// A host has given an attempt its ports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct PortsAllocated {
+    pub attempt: AttemptId,
+    pub node: NodeName,
+    /// Ports of the host by name.
+    pub ports: BTreeMap<PortName, u16>,
+}
+
+/// An attempt has become ready on a host or is no longer ready there, or its probe fails in another way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct ReadinessChanged {
+    pub attempt: AttemptId,
+    pub node: NodeName,
+    pub ready: bool,
+    /// What a probe saw, if it is not ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ProbeFailure>,
 }
 
 /// An attempt is being stopped.

@@ -8,7 +8,8 @@ use sluice_common::step::StepSpec;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Renewal, Started, StepEnded, StepMoved, Stopping, Suspending,
+    PoolPut, PortsAllocated, ReadinessChanged, Record, Renewal, Started, StepEnded, StepMoved,
+    Stopping, Suspending,
 };
 
 /// The subject of a record.
@@ -93,6 +94,8 @@ impl Record {
             R::Checkpointed { attempt, .. } => (A::Attempt(attempt, None), E::Nothing),
             R::Starting { attempt, node }
             | R::Started(Started { attempt, node, .. })
+            | R::PortsAllocated(PortsAllocated { attempt, node, .. })
+            | R::ReadinessChanged(ReadinessChanged { attempt, node, .. })
             | R::Resumed { attempt, node }
             | R::NotSuspended(NotSuspended { attempt, node, .. })
             | R::Adopted(Adopted { attempt, node, .. }) => {

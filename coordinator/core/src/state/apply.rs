@@ -6,6 +6,7 @@ mod admission;
 mod array;
 mod attempt;
 mod dependency;
+mod endpoint;
 mod lease;
 mod mismatch;
 mod node;
@@ -134,6 +135,8 @@ impl State {
             Record::Withdrawn { step } => self.on_withdrawn(step),
             Record::Starting { attempt, node } => self.on_starting(attempt, node),
             Record::Started(it) => self.on_started(at, it),
+            Record::PortsAllocated(it) => self.on_ports_allocated(it),
+            Record::ReadinessChanged(it) => self.on_readiness_changed(at, it),
             Record::Stopping(it) => self.on_stopping(at, it),
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended(it) => self.on_ended(it),
@@ -328,6 +331,7 @@ impl State {
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || Mismatch::Ended(id.clone()))?;
         attempt.stopping = Some(why);
+        attempt.lose_readiness();
         attempt.on_told_to_stop(at, grace, own);
         attempt.preempted_by = by.clone().or(attempt
             .preempted_by
@@ -367,6 +371,9 @@ impl State {
         let part = part_in(step, id, node, &before)?;
         part.phase = PartPhase::Ended;
         part.end = Some(end.clone());
+        if let Some(endpoint) = &mut part.endpoint {
+            endpoint.succeeds = false;
+        }
         let lost = self.stored.nodes.get(node);
         let lost = lost.is_some_and(|node| node.state == NodeState::Lost);
         let attempt = attempt_mut(step, id)?;

@@ -50,6 +50,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         // Another caller of the same user has uploads of his own.
         inputs_by: _,
         keep: _,
+        ports: _,
+        probes: _,
         lease: _,
         // The place where a value was written does not change the request.
         inherited: _,
@@ -88,7 +90,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
 }
 
 /// The labels and the fields of the surroundings in which the program runs, and whether they are the same.
-fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 12] {
+fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 14] {
     [
         ("labels", old.labels == new.labels),
         ("mounts", old.mounts == new.mounts),
@@ -96,6 +98,8 @@ fn surroundings(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 12] {
         ("host_network", old.host_network == new.host_network),
         ("inputs", old.inputs == new.inputs),
         ("keep", old.keep == new.keep),
+        ("ports", old.ports == new.ports),
+        ("probes", old.probes == new.probes),
         ("lease", old.lease == new.lease),
         ("begin", old.begin == new.begin),
         ("deadline", old.deadline == new.deadline),

@@ -777,6 +777,8 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         inputs: Vec::new(),
         inputs_by: None,
         keep: Vec::new(),
+        ports: Vec::new(),
+        probes: Default::default(),
         lease: None,
         streams: Default::default(),
         inherited: Default::default(),

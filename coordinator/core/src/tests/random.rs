@@ -19,6 +19,7 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::pool_rules::{Setting, StepMaxima};
+use sluice_common::probe::ProbeKind;
 use sluice_common::request::ResourceSettings;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
@@ -30,6 +31,7 @@ use sluice_common::wire::{
 };
 use sluice_reasons::messages::explanation;
 
+use super::endpoints::{report, serving};
 use super::harness::*;
 use crate::input::DesiredPool;
 use crate::submit::as_written::as_written;
@@ -297,6 +299,11 @@ fn progress(harness: &mut Harness, id: u8, part: prop::sample::Index, number: u8
         let id = step.attempt_id(attempt.number);
         let on = part.get(&attempt.parts).node.clone();
         harness.status(on.as_str(), &format!("{id}"), phase(number));
+        // A host may tell anything of ports and readiness, also of other steps' ports.
+        let saw = (number % 3 == 0).then_some((ProbeKind::Liveness, "x"));
+        let port = 20_000 + u16::from(number % 4);
+        let report = report(&format!("{id}"), port, number % 2 == 0, saw);
+        harness.say(on.as_str(), report);
     }
 }
 
@@ -467,6 +474,9 @@ fn play(harness: &mut Harness, event: Event) {
                     gpu_count: (gpus > 0).then_some(gpus),
                     ..ResourceSettings::default()
                 };
+            }
+            if id % 2 == 0 {
+                spec = serving(spec);
             }
             spec.allow_pending = pending;
             spec.preemptible = preemptible;

@@ -73,6 +73,8 @@ impl Cause {
                 of("it was suspended for longer than its `suspend_timeout` and was stopped")
             }
             Cause::NotRenewed => of("its holder did not renew it before its lease was over"),
+            Cause::LivenessFailed { node, saw } => on(node, liveness_failed(node, saw.as_deref())),
+            Cause::NotReady { node, saw } => on(node, not_ready(node, saw.as_deref())),
             Cause::Superseded { node } => on(node, superseded(node)),
             Cause::HostLost { node } => on(node, host_lost(node)),
             Cause::LostTrack { node } => on(node, lost_track(node)),
@@ -146,6 +148,7 @@ fn stopping(cause: StopReason) -> &'static str {
         StopReason::NotRenewed => {
             "its holder did not renew it before its lease was over, so it is stopping"
         }
+        StopReason::LivenessFailed => "its liveness probe failed, so it is stopping",
         StopReason::Superseded => "its host was declared lost, so it is stopping",
     }
 }
@@ -190,6 +193,22 @@ fn chain_of(steps: &[StepId]) -> String {
 
 fn gpu_lost(node: &NodeName) -> String {
     format!("a GPU allocated to it on `{node}` has fallen off the bus")
+}
+
+fn liveness_failed(node: &NodeName, saw: Option<&str>) -> String {
+    let saw = saw.map(|saw| format!(": {saw}")).unwrap_or_default();
+    format!("it was stopped on `{node}` because its liveness probe failed{saw}")
+}
+
+fn not_ready(node: &NodeName, saw: Option<&str>) -> String {
+    match saw {
+        Some(saw) => {
+            format!("it runs and is not ready on `{node}`: its readiness probe failed: {saw}")
+        }
+        None => format!(
+            "it runs and is not ready on `{node}`: its readiness probe has not succeeded yet"
+        ),
+    }
 }
 
 fn superseded(node: &NodeName) -> String {

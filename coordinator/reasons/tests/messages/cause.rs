@@ -105,7 +105,26 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
         Some(Cause::GpuLost { .. }) => vec![Cause::Requeued],
         Some(Cause::Requeued) => vec![Cause::SuspendedTooLong],
         Some(Cause::SuspendedTooLong) => vec![Cause::NotRenewed],
-        Some(Cause::NotRenewed) => vec![Cause::Superseded { node: node() }],
+        Some(Cause::NotRenewed) => {
+            let saw = ["`/health` at port 20000 answered 503".into()];
+            let saw: Vec<Option<String>> = saw.into_iter().map(Some).chain([None]).collect();
+            let failed = saw.iter().map(|saw| Cause::LivenessFailed {
+                node: node(),
+                saw: saw.clone(),
+            });
+            failed.collect()
+        }
+        Some(Cause::LivenessFailed { .. }) => vec![
+            Cause::NotReady {
+                node: node(),
+                saw: Some("nothing listens at port 20000".into()),
+            },
+            Cause::NotReady {
+                node: node(),
+                saw: None,
+            },
+        ],
+        Some(Cause::NotReady { .. }) => vec![Cause::Superseded { node: node() }],
         Some(Cause::Superseded { .. }) => vec![Cause::HostLost { node: node() }],
         Some(Cause::HostLost { .. }) => vec![Cause::LostTrack { node: node() }],
         Some(Cause::LostTrack { .. }) => {
@@ -172,7 +191,8 @@ fn after_stop(last: Option<&StopReason>) -> Vec<StopReason> {
         Some(StopReason::Requeued) => StopReason::NotSuspended,
         Some(StopReason::NotSuspended) => StopReason::SuspendedTooLong,
         Some(StopReason::SuspendedTooLong) => StopReason::NotRenewed,
-        Some(StopReason::NotRenewed) => return Vec::new(),
+        Some(StopReason::NotRenewed) => StopReason::LivenessFailed,
+        Some(StopReason::LivenessFailed) => return Vec::new(),
     };
     vec![next]
 }

@@ -61,6 +61,12 @@ class Placement:
     rank: int
     kept: KeptFiles | None = None
     """What the host has kept, once it is done, if the step has `keep`."""
+    address: str | None = None
+    """Where other hosts reach this one, while the step is there."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """The step's ports there, by name."""
+    ready: bool = False
+    """Whether it runs there and is ready."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +298,15 @@ def to_placement(raw: Json) -> Placement:
     """Reads one host of a step."""
     kept = raw.get("kept")
     counts = KeptFiles(kept["files"], kept["bytes"], kept["left_out"], kept.get("why")) if kept else None
-    return Placement(raw["node"], tuple(raw["gpus"]), raw["rank"], counts)
+    return Placement(
+        raw["node"],
+        tuple(raw["gpus"]),
+        raw["rank"],
+        counts,
+        raw.get("address"),
+        raw.get("ports") or {},
+        raw.get("ready", False),
+    )
 
 
 def to_step(raw: Json) -> Step:

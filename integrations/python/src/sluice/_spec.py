@@ -75,6 +75,10 @@ class Settings(TypedDict, total=False):
     """
     keep: Sequence[str]
     """Files of its own directory that its host keeps after the end, such as `out/*.pt`; not together with `workdir`."""
+    ports: Sequence[str]
+    """Names of ports, such as `http`, for which each host gives it a number: `SLUICE_PORT_HTTP`, and `SLUICE_PORT` for the first."""
+    probes: Mapping[str, Any]
+    """`readiness` and `liveness`, each with `http`, `tcp` or `command`; `docs/steps.md` has the keys."""
     image: str
     """Image in which it runs, such as `docker.io/library/python:3.12`; `docs/containers.md` has the forms."""
     mounts: Sequence[Mapping[str, Any]]
@@ -227,6 +231,8 @@ _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "labels": dict,
     "mounts": lambda mounts: [dict(mount) for mount in mounts],
     "keep": list,
+    "ports": list,
+    "probes": dict,
     "after": list,
     "begin": moment,
     "deadline": moment,

@@ -265,6 +265,7 @@ impl SimHost {
             topology: Default::default(),
             attempts_dir: "/attempts".to_owned(),
             inputs_dir: "/inputs".to_owned(),
+            ports: Default::default(),
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));

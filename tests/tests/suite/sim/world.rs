@@ -1064,6 +1064,8 @@ impl World {
             }
             HostOutput::FetchInputs { attempt, .. } => self.fetch_inputs(host, attempt),
             HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
+            // No simulated step has ports or probes.
+            HostOutput::KeepEndpoint { .. } | HostOutput::Probe { .. } => {}
             HostOutput::KeepWarrant { attempt, warrant } => {
                 self.hosts[host].warrants.insert(attempt, warrant);
             }

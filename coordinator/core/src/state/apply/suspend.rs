@@ -33,6 +33,7 @@ impl State {
         self.change_suspension(id, &from, |attempt| {
             attempt.preempted_by = preempted_by;
             attempt.was_frozen = true;
+            attempt.lose_readiness();
             attempt.suspension = Some(Suspension {
                 phase: SuspensionPhase::Suspending,
                 since: at,
