@@ -16,6 +16,7 @@ mod allocate;
 mod bench;
 mod context;
 mod describe;
+mod elsewhere;
 mod examples;
 mod exec;
 mod get;
@@ -38,6 +39,10 @@ pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, ApiTokenCreateArgs, AuthArgs, AuthCommand, LoginArgs,
 };
 pub(crate) use describe::{DescribeArgs, DescribeKind};
+pub(crate) use elsewhere::{
+    ConfigArgs, ConfigCommand, ConfigKind, CreateArgs, PolicyFields, PolicyName, PoolFields,
+    ResourceArgs, ResourcePoolArgs, ResourcePoolCommand, ResourceRequestArgs,
+};
 pub(crate) use script::ScriptFlags;
 
 pub(crate) use admin::{
@@ -163,6 +168,21 @@ pub(crate) enum Command {
     /// Delete documents, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
+    /// Apply the documents of files and submit their steps, as gpuctl and kubectl do.
+    #[command(after_help = examples::CREATE, hide = true)]
+    Create(CreateArgs),
+    /// Manage pools and policies by ZenML's commands.
+    #[command(after_help = examples::RESOURCE_POOL, hide = true)]
+    ResourcePool(ResourcePoolArgs),
+    /// List, describe and end steps and allocations by ZenML's commands.
+    #[command(after_help = examples::RESOURCE_REQUEST, hide = true)]
+    ResourceRequest(ResourceRequestArgs),
+    /// Apply OSMO's configuration by its command.
+    #[command(after_help = examples::CONFIG, hide = true)]
+    Config(ConfigArgs),
+    /// List and describe nodes by OSMO's commands.
+    #[command(after_help = examples::RESOURCE, hide = true)]
+    Resource(ResourceArgs),
     /// Create, list and revoke API tokens.
     #[command(after_help = examples::API_TOKEN)]
     ApiToken(ApiTokenArgs),
@@ -225,7 +245,14 @@ impl Args {
         if let Command::Run(step) | Command::Submit(step) = &mut args.command {
             step.note_dashes(&typed);
         }
-        Ok(args)
+        match args.command.ours() {
+            None => Ok(args),
+            Some(words) => {
+                let words = std::iter::once("sluice".to_owned()).chain(words);
+                let Self { command, .. } = Self::try_parse_from(words)?;
+                Ok(Self { command, ..args })
+            }
+        }
     }
 }
 
@@ -277,6 +304,16 @@ fn spell_out_columns(typed: &mut [OsString]) {
 }
 
 impl Command {
+    /// Returns our spelling of a command of another tool, if it is one that needs no translation.
+    fn ours(&self) -> Option<Vec<String>> {
+        match self {
+            Command::ResourcePool(args) => args.command.ours(),
+            Command::ResourceRequest(args) => Some(args.command.ours()),
+            Command::Resource(args) => Some(args.command.ours()),
+            _ => None,
+        }
+    }
+
     /// Returns the name of a command without an output format of its own.
     pub(crate) fn formatless(&self) -> Option<&'static str> {
         match self {

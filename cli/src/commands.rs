@@ -14,6 +14,7 @@ pub(crate) mod describe;
 pub(crate) mod detect;
 pub(crate) mod doctor;
 pub(crate) mod drain;
+pub(crate) mod elsewhere;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod generate;

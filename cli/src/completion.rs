@@ -123,7 +123,7 @@ fn names_of(kind: GetKind) -> Vec<String> {
     let path = match kind {
         GetKind::Steps => "/v1/steps",
         GetKind::Allocations => "/v1/allocations",
-        GetKind::Nodes => "/v1/nodes",
+        GetKind::Nodes | GetKind::Labels => "/v1/nodes",
         GetKind::Pools => "/v1/pools",
         GetKind::Templates => "/v1/templates",
         GetKind::Validations => "/v1/validations",

@@ -26,12 +26,13 @@ use sluice_common::template::Template;
 use sluice_common::validation::ValidationSpec;
 
 use crate::dev::HostDocument;
+use crate::elsewhere::{self, ForeignDocument, TranslationItem};
 use crate::failure::Failure;
 use crate::render::safe;
 use from_view::FromView;
 pub(crate) use location::DocumentLocation;
 pub(crate) use mistake::mistake;
-pub(crate) use steps::steps;
+pub(crate) use steps::{LocatedSteps, of_documents, steps};
 
 /// Largest file: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
@@ -62,6 +63,8 @@ pub(crate) enum Document {
     Put(Box<PutDocument>),
     /// A step to be submitted.
     Step(Box<StepRequest>),
+    /// A document of another tool that has none of ours.
+    Foreign(ForeignDocument),
     /// A read-only answer of the cluster, described by the sentence.
     ReadOnly(String),
 }
@@ -71,6 +74,8 @@ pub(crate) enum Document {
 pub(crate) enum SkippedDocument {
     Host(Box<HostDocument>),
     Step,
+    /// A document of another tool, which `apply` carries out by itself.
+    Foreign(ForeignDocument),
     /// A read-only object, left as it is.
     ReadOnly(String),
 }
@@ -82,6 +87,7 @@ impl Document {
             Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(SkippedDocument::Step),
             Document::Host(host) => Err(SkippedDocument::Host(host)),
+            Document::Foreign(document) => Err(SkippedDocument::Foreign(document)),
             Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
         }
     }
@@ -120,8 +126,8 @@ pub(crate) fn shown(path: &Path) -> String {
 pub(crate) struct LocatedDocument {
     pub(crate) document: Document,
     pub(crate) place: DocumentLocation,
-    /// Advice on what the document says.
-    pub(crate) note: Option<String>,
+    /// Advice on what the document says, each beginning with the field.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Reads the documents of a file, in order.
@@ -139,13 +145,15 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<LocatedDocument>, Fai
     let both = values.into_iter().zip(places);
     let each = both.flat_map(|(value, place)| items(value).map(move |it| (it, place.clone())));
     for (value, place) in each.filter(|(value, _)| !value.is_null()) {
-        let note = value.as_object().and_then(spelling::note);
-        match document(value) {
-            Ok(document) => documents.push(LocatedDocument {
-                document,
-                place,
-                note,
-            }),
+        let read = match value.as_object().and_then(elsewhere::translate) {
+            Some(translated) => translated.and_then(foreign),
+            None => {
+                let note = value.as_object().and_then(spelling::note);
+                document(value).map(|document| (vec![document], note.into_iter().collect()))
+            }
+        };
+        match read {
+            Ok((read, notes)) => documents.extend(located(read, notes, &place)),
             Err(mistake) => mistakes.push(format!("{}: {mistake}", place.of(None, &mistake))),
         }
     }
@@ -205,6 +213,41 @@ fn unread(file: &str, text: &str, error: &impl ToString) -> String {
         Some(format!("{place}: column {rest}"))
     });
     told.unwrap_or_else(|| format!("{file}: {words}"))
+}
+
+/// Reads the documents of a value of another tool, which was read from a file.
+pub(crate) fn of_translation(
+    translation: Result<elsewhere::Translation, String>,
+    text: &str,
+    file: &str,
+) -> Result<Vec<LocatedDocument>, Failure> {
+    let place = DocumentLocation::of_line(file, text, 1);
+    let read = translation.and_then(foreign);
+    let (documents, notes) = read
+        .map_err(|mistake| Failure::Failed(format!("{}: {mistake}", place.of(None, &mistake))))?;
+    Ok(located(documents, notes, &place).collect())
+}
+
+/// Locates the documents of one place of a file; the first of them has the notes.
+fn located(
+    documents: Vec<Document>,
+    mut notes: Vec<String>,
+    place: &DocumentLocation,
+) -> impl Iterator<Item = LocatedDocument> {
+    documents.into_iter().map(move |document| LocatedDocument {
+        document,
+        place: place.clone(),
+        notes: std::mem::take(&mut notes),
+    })
+}
+
+/// Reads what a document of another tool comes to, with notes.
+fn foreign(translation: elsewhere::Translation) -> Result<(Vec<Document>, Vec<String>), String> {
+    let documents = translation.documents.into_iter().map(|it| match it {
+        TranslationItem::Document(fields) => document(Value::Object(fields)),
+        TranslationItem::Foreign(document) => Ok(Document::Foreign(document)),
+    });
+    Ok((documents.collect::<Result<_, _>>()?, translation.notes))
 }
 
 fn document(value: Value) -> Result<Document, String> {
@@ -279,6 +322,7 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
 /// Reads a validation; every assertion is parsed here, so that a mistake is reported with its line.
 fn validation(mut fields: Map<String, Value>) -> Result<PutDocument, String> {
     let name: ValidationName = name_of(&mut fields, "name")?;
+    elsewhere::osmo::translate_assertions(&mut fields)?;
     let terms: ValidationSpec = parse(fields)?;
     match terms.read() {
         Ok(_) => Ok(PutDocument::validation(name, terms)),

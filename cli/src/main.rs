@@ -2,7 +2,8 @@
 //!
 //! Modules: `commands` use `client`, `follow`, `render` and `show`, which prints in the requested format; `dev` starts
 //! the daemons and uses `client` to see them ready; `simulate` runs the scheduling core itself; only `out` writes to
-//! the terminal. Nothing here decides anything about scheduling.
+//! the terminal; `documents` reads files, those of other tools by `elsewhere`. Nothing here decides anything about
+//! scheduling.
 
 mod args;
 mod client;
@@ -11,6 +12,7 @@ mod completion;
 mod context;
 mod dev;
 mod documents;
+mod elsewhere;
 mod env_file;
 mod environment;
 mod failure;
@@ -133,6 +135,12 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         },
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
+        Command::Create(args) => commands::elsewhere::create(&client()?, &args, out),
+        Command::Config(args) => commands::elsewhere::config(&client()?, &args, out),
+        Command::ResourcePool(args) => commands::elsewhere::pool(&client()?, args, out),
+        Command::ResourceRequest(_) | Command::Resource(_) => {
+            unreachable!("each of them is read as a command of ours")
+        }
         Command::Label(args) => commands::label::run(&client()?, &args, out),
         Command::Token(args) => commands::token::run(&client()?, args, out),
         Command::Recovery(args) => commands::recovery::run(&client()?, &args, out),

@@ -12,6 +12,7 @@ pub(crate) mod document;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod host;
+pub(crate) mod label;
 pub(crate) mod listed;
 pub(crate) mod node;
 pub(crate) mod platform;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use sluice_common::request::{FieldError, StepRequest};
 
-use crate::args::{StepFlags, SubmitArgs};
-use crate::documents::{self, DocumentLocation};
+use crate::args::SubmitArgs;
+use crate::documents::{self, DocumentLocation, LocatedSteps};
 use crate::env_file::STDIN;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -67,7 +67,17 @@ pub(crate) fn requests(
             text,
             file,
             command,
-        } => from_documents(&text, &file, command, args.step, defaults),
+        } => {
+            let documents = documents::steps(&text, &file)?;
+            let flags = StepRequest {
+                command,
+                ..request_builder::layer(args.step)?
+            };
+            if documents.0.len() > 1 {
+                check_for_all(&flags, documents.0.len(), &file)?;
+            }
+            from_documents(documents, &flags, defaults, out)
+        }
     }
 }
 
@@ -176,22 +186,14 @@ fn check_is_document(path: &Path, args: &SubmitArgs) -> Result<(), Failure> {
     }
 }
 
-/// Builds the requests of documents, in order; every mistake is reported at once.
-fn from_documents(
-    text: &str,
-    file: &str,
-    command: Vec<String>,
-    flags: StepFlags,
+/// Builds the requests of documents, in order, with flags over each; every mistake is reported at once.
+pub(crate) fn from_documents(
+    (documents, notes): LocatedSteps,
+    flags: &StepRequest,
     defaults: &Defaults,
+    out: Out,
 ) -> Result<Vec<StepRequest>, Failure> {
-    let documents = documents::steps(text, file)?;
-    let flags = StepRequest {
-        command,
-        ..request_builder::layer(flags)?
-    };
-    if documents.len() > 1 {
-        check_for_all(&flags, documents.len(), file)?;
-    }
+    notes.iter().for_each(|note| out.warning(note));
     let (mut documents, places): (Vec<StepRequest>, Vec<DocumentLocation>) =
         documents.into_iter().unzip();
     for document in documents

@@ -320,6 +320,45 @@ A step is deleted after its end; its output stays on its host for a while. `slui
 The access of a node ends too: it must join again. A node that is linked is not deleted: drain it and stop its
 agent first, or end its access at once with --force. Its pool loses its capacity.";
 
+pub(super) const CREATE: &str = "\
+Examples:
+  sluice create -f pool.yaml
+  sluice create -f training.yaml -n team-alice
+  sluice create -f pools.yaml train.yaml --dry-run
+
+Takes files of Sluice, gpuctl, Determined and OSMO. Documents are applied first, then steps are
+submitted; if a file is wrong, nothing is done.";
+
+pub(super) const RESOURCE_POOL: &str = "\
+Examples:
+  sluice resource-pool create gpus --capacity '{\"gpu\": 8, \"memory_mb\": 524288}'
+  sluice resource-pool update gpus --capacity '{\"gpu\": 4}'
+  sluice resource-pool attach-policy gpus prod --priority 10 --reserved '{\"gpu\": 2}'
+  sluice resource-pool detach-policy gpus prod
+  sluice resource-pool list
+
+`mcpu` is thousandths of a core and `memory_mb` counts MiB, as in ZenML. `sluice apply -f` does the
+same by documents.";
+
+pub(super) const RESOURCE_REQUEST: &str = "\
+Examples:
+  sluice resource-request list
+  sluice resource-request describe 3fa9c2d107
+  sluice resource-request delete 3fa9c2d107";
+
+pub(super) const CONFIG: &str = "\
+Examples:
+  sluice config update POOL robots --file pool.json
+  sluice config update POD_TEMPLATE --file templates.json --dry-run
+
+`sluice apply -f` takes the same files with `pools`, `pod_templates` and `resource_validations`.";
+
+pub(super) const RESOURCE: &str = "\
+Examples:
+  sluice resource list
+  sluice resource list --pool robots --platform h100
+  sluice resource info gpu-1";
+
 pub(super) const DETECT: &str = "\
 Examples:
   sluice detect

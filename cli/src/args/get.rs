@@ -54,6 +54,9 @@ pub(crate) struct GetArgs {
     /// Only steps of this kind of work.
     #[arg(long, value_name = "WORK", value_parser = step::words::<WorkKind, _>(WorkKind::ALL.map(WorkKind::as_str)), help_heading = "Filters")]
     pub(crate) work: Option<WorkKind>,
+    /// Only the label of nodes with this key, also a fact below `sluice/`.
+    #[arg(long, value_name = "KEY", help_heading = "Filters")]
+    pub(crate) key: Option<String>,
     /// Only nodes or steps with these labels, including facts below `sluice/`: KEY=VALUE, KEY!=VALUE, KEY in (A, B),
     /// KEY notin (A, B), KEY or !KEY, separated by commas.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]

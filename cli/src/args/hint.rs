@@ -44,7 +44,9 @@ pub(crate) fn hint(error: &mut clap::Error, typed: &[String]) -> Option<String> 
         ErrorKind::ValueValidation => of_priority(&said(error, ContextKind::InvalidValue)?, typed),
         ErrorKind::UnknownArgument => {
             let word = said(error, ContextKind::InvalidArg)?;
-            of_foreign_thing(typed).or_else(|| of_option(&word, typed))
+            of_creation(typed)
+                .or_else(|| of_foreign_thing(typed))
+                .or_else(|| of_option(&word, typed))
         }
         _ => None,
     }?;
@@ -161,6 +163,15 @@ fn of_option(word: &str, typed: &[String]) -> Option<String> {
         FlagsEffect::Same(here) => told(word, &[here]),
         FlagsEffect::Needless(why) => format!("`{word}` is not needed here: {why}"),
     })
+}
+
+/// Returns the equivalent of `create` of one thing by flags, which this program does by documents.
+fn of_creation(typed: &[String]) -> Option<String> {
+    let at = typed.iter().position(|word| word == "create")?;
+    let is_first = typed[..at].iter().all(|word| word.starts_with('-'));
+    let names_thing = typed.get(at + 1).is_some_and(|word| !word.starts_with('-'));
+    let line = &typed[at..];
+    (is_first && names_thing).then(|| equivalent(line).unwrap_or_else(|| unknown(line)))
 }
 
 /// Returns the equivalent of a foreign kind of things after a command of this program.
@@ -353,13 +364,14 @@ mod tests {
                 "`scontrol show job`: sluice describe step STEP",
             ),
             (
-                "create -f pool.yaml",
-                "`create -f`: sluice apply -f FILE, or sluice submit -f FILE",
+                "create quota a --hard=b",
+                "`create quota`: sluice apply -f FILE",
             ),
             (
                 "gpuctl apply -f job.yaml",
-                "`gpuctl apply`: sluice apply -f FILE, or sluice submit -f FILE",
+                "`gpuctl apply`: sluice apply -f FILE, or sluice create -f FILE",
             ),
+            ("det rp ls", "`rp ls`: sluice get pools"),
             (
                 "gpuctl get jobs --kind training",
                 "`get jobs`: sluice get steps",
@@ -412,29 +424,15 @@ mod tests {
                 "submit -f a.yaml --priority LOW",
                 "`--priority LOW`: --priority-class low",
             ),
-            (
-                "zenml resource-pool list-policies a",
-                "`resource-pool list-policies`: sluice get policies --pool POOL",
-            ),
-            (
-                "zenml resource-pool requests a --view queued",
-                "`resource-pool requests`: sluice get steps --pool POOL",
-            ),
-            (
-                "zenml resource-request delete 1",
-                "`resource-request delete`: sluice cancel STEP",
-            ),
             ("zenml up", "`zenml up`: sluice dev"),
             ("show 7", "`show`: sluice describe step STEP"),
             (
                 "osmo token set ci",
                 "`token set`: sluice api-token create NAME --role submitter",
             ),
-            ("attach-policy a b", "`attach-policy`: sluice apply -f FILE"),
-            ("resource list", "`resource list`: sluice get nodes"),
             (
-                "config update POOL",
-                "`config update`: sluice apply -f FILE",
+                "attach-policy a b",
+                "`attach-policy`: sluice resource-pool attach-policy POOL SUBJECT",
             ),
             ("get agents", "`get agents`: sluice get nodes"),
             ("get jobs", "`get jobs`: sluice get steps"),
@@ -498,10 +496,19 @@ mod tests {
             let told = told_of(typed).unwrap_or_else(|| panic!("{typed}"));
             assert_eq!(told, format!("Sluice's equivalent of {here}"), "{typed}");
         }
-        assert_eq!(
-            told_of("kubectl get nodes -o wide").unwrap(),
-            "the same here: sluice get nodes -o wide"
-        );
+        for same in [
+            "kubectl get nodes -o wide",
+            "gpuctl create -f pool.yaml",
+            "gpuctl get labels gpu-1 --key runwhere.ai/pool",
+            "zenml resource-pool requests a --view queued",
+            "zenml resource-request delete 1",
+            "osmo config update POOL robots --file pool.json",
+            "osmo resource list --pool a b",
+        ] {
+            let (_, line) = same.split_once(' ').unwrap();
+            let told = format!("the same here: sluice {line}");
+            assert_eq!(told_of(same).unwrap(), told);
+        }
         for (typed, hint) in [
             (
                 "exec -it a bash -l",
@@ -533,7 +540,7 @@ mod tests {
             ),
             (
                 "osmo config tag POOL --set a",
-                "no equivalent of `config tag POOL` is known: sluice help lists the commands",
+                "no equivalent of `osmo config tag` is known: sluice help lists the commands",
             ),
             (
                 "osmo workflow port-forward a b",

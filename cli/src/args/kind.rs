@@ -45,6 +45,9 @@ pub(crate) enum GetKind {
     /// Tokens for hosts that join.
     #[value(aliases = ["token"])]
     Tokens,
+    /// Labels of nodes, one a line.
+    #[value(aliases = ["label"])]
+    Labels,
     /// Events, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -73,6 +76,7 @@ impl GetKind {
             GetKind::Bindings => &["bindings", "binding"],
             GetKind::ApiTokens => &["api-tokens", "api-token"],
             GetKind::Tokens => &["tokens", "token"],
+            GetKind::Labels => &["labels", "label"],
             GetKind::Events => &["events", "event", "ev"],
         }
     }

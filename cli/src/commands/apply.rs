@@ -1,6 +1,7 @@
 //! `sluice apply` and `sluice delete` of documents: all of them or none, with a report of each change.
 
 mod fields;
+mod foreign;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +18,12 @@ use super::outage_note;
 use crate::args::{ApplyArgs, Format};
 use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
 use crate::documents::{self, Document, DocumentLocation, LocatedDocument, SkippedDocument};
+use crate::elsewhere::ForeignDocument;
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::{safe, shortened};
 use crate::show;
+use foreign::ForeignChanges;
 
 /// Subject of submitted steps if none is named.
 const DEFAULT_SUBJECT: &str = "default";
@@ -36,31 +39,62 @@ pub(super) struct ChangeOptions {
 
 /// Runs `sluice apply`.
 pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Failure> {
-    let mut request = ApplyRequest::default();
-    let mut places = Vec::new();
-    for file in &args.file {
-        for LocatedDocument {
-            document,
-            place,
-            note,
-        } in read(file)?
-        {
-            if let Some(note) = note {
-                let field = note.split_once(": ").map(|(field, _)| field);
-                out.warning(&format!("{}: {note}", place.of(field, &note)));
-            }
-            if let Some(document) = put(document, &place, out)? {
-                request.put.push(document);
-                places.push(place);
-            }
-        }
-    }
-    open_new_pools(client, &mut request.put);
+    let read: Vec<Vec<LocatedDocument>> = args
+        .file
+        .iter()
+        .map(|file| read(file))
+        .collect::<Result<_, _>>()?;
     let options = ChangeOptions {
         dry_run: args.dry_run,
         force: args.force,
     };
-    make(client, &request, options, out).map_err(|failure| placed(failure, &places))
+    documents(client, read.into_iter().flatten(), options, out)
+}
+
+/// Applies documents, all of them or none, and then moves the nodes that documents of other tools list.
+pub(super) fn documents(
+    client: &Client,
+    documents: impl Iterator<Item = LocatedDocument>,
+    options: ChangeOptions,
+    out: Out,
+) -> Result<u8, Failure> {
+    let mut request = ApplyRequest::default();
+    let mut places = Vec::new();
+    let mut foreign = ForeignChanges::default();
+    for LocatedDocument {
+        document,
+        place,
+        notes,
+    } in documents
+    {
+        notes
+            .iter()
+            .for_each(|note| out.warning(&place.noted(note)));
+        match put(document, &place, out)? {
+            Some(SentDocument::Put(document)) => {
+                request.put.push(document);
+                places.push(place);
+            }
+            Some(SentDocument::Foreign(document)) => foreign.add(document, place),
+            None => {}
+        }
+    }
+    foreign.check(client, out)?;
+    for (document, place) in foreign.documents(client, &request.put, out)? {
+        request.put.push(document);
+        places.push(place);
+    }
+    open_new_pools(client, &mut request.put);
+    // A pool of gpuctl that is as its file says leaves only nodes to be moved.
+    let code = match request.put.is_empty() && foreign.has_nodes() {
+        true => 0,
+        false => {
+            let made = make(client, &request, options, out);
+            made.map_err(|failure| placed(failure, &places))?
+        }
+    };
+    let moved = foreign.move_nodes(client, options, out)?;
+    Ok(code.max(moved))
 }
 
 /// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
@@ -104,8 +138,14 @@ pub(super) fn deletes(
         document, place, ..
     } in read(file)?
     {
-        if let Some(document) = put(document, &place, out)? {
-            deletes.push((delete(document, &place)?, place));
+        match put(document, &place, out)? {
+            Some(SentDocument::Put(document)) => deletes.push((delete(document, &place)?, place)),
+            Some(SentDocument::Foreign(document)) => {
+                let delete = foreign::delete(&document);
+                let delete = delete.map_err(|why| Failure::Failed(format!("{place}: {why}")))?;
+                deletes.push((delete, place));
+            }
+            None => {}
         }
     }
     Ok(deletes)
@@ -171,14 +211,23 @@ fn read(file: &Path) -> Result<Vec<LocatedDocument>, Failure> {
     documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
-/// Returns the document to send; none for one that is read-only.
+/// A document to be carried out.
+enum SentDocument {
+    Put(PutDocument),
+    Foreign(ForeignDocument),
+}
+
+/// Returns the document to carry out; none for one that is read-only.
 fn put(
     document: Document,
     place: &DocumentLocation,
     out: Out,
-) -> Result<Option<PutDocument>, Failure> {
+) -> Result<Option<SentDocument>, Failure> {
     let (kind, way) = match document.put() {
-        Ok(document) => return Ok(Some(document)),
+        Ok(document) => return Ok(Some(SentDocument::Put(document))),
+        Err(SkippedDocument::Foreign(document)) => {
+            return Ok(Some(SentDocument::Foreign(document)));
+        }
         Err(SkippedDocument::ReadOnly(what)) => {
             out.notice(&format!("{place}: {what}"));
             return Ok(None);
@@ -186,7 +235,10 @@ fn put(
         Err(SkippedDocument::Host(_)) => {
             ("host", "only `sluice dev --file` makes hosts for trials")
         }
-        Err(SkippedDocument::Step) => ("step", "hand it in with `sluice submit -f`"),
+        Err(SkippedDocument::Step) => (
+            "step",
+            "hand it in with `sluice submit -f`, or the whole file with `sluice create -f`",
+        ),
     };
     Err(Failure::Failed(format!(
         "{place}: kind: `{kind}` is not applied: {way}"

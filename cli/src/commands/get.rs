@@ -6,6 +6,7 @@ mod columns;
 mod events;
 mod join_tokens;
 mod kinds;
+mod labels;
 mod steps;
 mod watch;
 
@@ -78,6 +79,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         GetKind::Bindings => get::<BindingView>(client, &args, out),
         GetKind::ApiTokens => get::<ApiTokenView>(client, &args, out),
         GetKind::Tokens => get::<JoinTokenView>(client, &args, out),
+        GetKind::Labels => labels::run(client, &args, out),
         GetKind::Events => events::run(client, &args, out),
     }
 }

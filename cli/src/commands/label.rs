@@ -7,18 +7,53 @@ use sluice_common::api::NodeView;
 use sluice_common::label::LabelChange;
 
 use super::cordon::refusal;
-use super::outage_note;
-use crate::args::{LabelArgs, LabelKind};
+use super::{move_nodes, outage_note};
+use crate::args::{LabelArgs, LabelKind, MoveNodeArgs};
 use crate::client::{Client, RetryLimit};
+use crate::elsewhere::gpuctl::POOL_LABEL;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::{render, show};
 
+/// Pool of nodes that are in no other.
+const DEFAULT_POOL: &str = "default";
+
 pub(crate) fn run(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
     check_once(&args.changes)?;
     match args.kind {
-        LabelKind::Node => node(client, args, out),
+        LabelKind::Node => match pool_of(&args.changes)? {
+            Some(pool) => move_to(client, &args.name, pool, out),
+            None => node(client, args, out),
+        },
     }
+}
+
+/// Returns the pool for which gpuctl's label stands; without a value, the one of nodes that are in no other.
+fn pool_of(changes: &[LabelChange]) -> Result<Option<String>, Failure> {
+    let is_pool = |change: &&LabelChange| change.key().as_str() == POOL_LABEL;
+    match (changes.iter().find(is_pool), changes.len()) {
+        (None, _) => Ok(None),
+        (Some(change), 1) => {
+            let pool = change.value().map_or(DEFAULT_POOL, |value| value.as_str());
+            Ok(Some(pool.to_owned()))
+        }
+        (Some(_), _) => Err(Failure::Usage(format!(
+            "`{POOL_LABEL}` moves the node to a pool: set it by itself, or write `sluice move node NODE --pool POOL`"
+        ))),
+    }
+}
+
+/// Moves a node to the pool of gpuctl's label, as `sluice move node` does.
+fn move_to(client: &Client, name: &str, pool: String, out: Out) -> Result<u8, Failure> {
+    let args = MoveNodeArgs {
+        nodes: vec![name.to_owned()],
+        pool,
+        reason: None,
+        deadline: None,
+        wait: false,
+        timeout: None,
+    };
+    move_nodes::run(client, &args, out)
 }
 
 fn node(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
@@ -108,6 +143,15 @@ mod tests {
         );
         let all = changes("zone- spot- team=x");
         assert_eq!(absent(&has, &all).collect::<Vec<_>>(), ["spot"]);
+    }
+
+    #[test]
+    fn the_label_of_gpuctl_for_the_pool_is_a_move() {
+        let pool = |words| pool_of(&changes(words)).map_err(|e| e.to_string());
+        assert_eq!(pool("zone=a"), Ok(None));
+        assert_eq!(pool("runwhere.ai/pool=night"), Ok(Some("night".to_owned())));
+        assert_eq!(pool("runwhere.ai/pool-"), Ok(Some("default".to_owned())));
+        assert!(pool("runwhere.ai/pool=night zone=a").is_err());
     }
 
     #[test]

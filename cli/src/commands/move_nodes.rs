@@ -36,7 +36,7 @@ pub(crate) fn run(client: &Client, args: &MoveNodeArgs, out: Out) -> Result<u8, 
     Ok(code)
 }
 
-fn told(node: &NodeView, pool: &str, out: Out) -> String {
+pub(super) fn told(node: &NodeView, pool: &str, out: Out) -> String {
     match node.pool == pool {
         true => format!("{} is in pool {}", safe(&node.name), safe(pool)),
         false => line(node, out),

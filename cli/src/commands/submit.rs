@@ -31,11 +31,23 @@ pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8,
     args.step.input_files = inputs.files();
     let mut requests = step_source::requests(args, &defaults, out)?;
     fill_subject(client, &mut requests, out)?;
+    if !dry_run {
+        inputs.upload(client, out)?;
+    }
+    send(client, requests, dry_run, out)
+}
+
+/// Submits requests, or previews each of them.
+pub(super) fn send(
+    client: &Client,
+    requests: Vec<StepRequest>,
+    dry_run: bool,
+    out: Out,
+) -> Result<u8, Failure> {
     if dry_run {
         let requests = names::without_each_other(requests);
         return preview::run(client, &requests, out);
     }
-    inputs.upload(client, out)?;
     match <[StepRequest; 1]>::try_from(requests) {
         Ok([request]) => submit_one(client, &request, out),
         Err(requests) => submit_many(client, requests, out),

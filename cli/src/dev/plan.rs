@@ -55,6 +55,12 @@ impl Plan {
                     Document::Host(host) => hosts.push(*host),
                     Document::Put(document) => plan.add(*document),
                     Document::Step(step) => plan.steps.push(*step),
+                    Document::Foreign(_) => {
+                        return Err(Failure::Usage(format!(
+                            "{}: it moves nodes or limits subjects of a cluster that runs: hand it to `sluice apply -f`",
+                            documents::shown(file)
+                        )));
+                    }
                     // Read-only objects are made by what they belong to.
                     Document::ReadOnly(_) => {}
                 }

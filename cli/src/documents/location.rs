@@ -44,6 +44,12 @@ impl DocumentLocation {
         }
     }
 
+    /// Formats advice that begins with the field that it is about.
+    pub(crate) fn noted(&self, note: &str) -> String {
+        let field = note.split_once(": ").map(|(field, _)| field);
+        format!("{}: {note}", self.of(field, note))
+    }
+
     /// Finds the line of an error by the field, or else by the words of the message.
     pub(crate) fn of(&self, field: Option<&str>, message: &str) -> Self {
         let below = field.and_then(|field| line_of_field(&self.text, field));

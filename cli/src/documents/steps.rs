@@ -5,19 +5,27 @@ use sluice_common::environment::HIDDEN;
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::request::StepRequest;
 
-use super::{DocumentLocation, from_view, items, mistake, parse, values};
+use super::{
+    Document, DocumentLocation, LocatedDocument, from_view, items, mistake, parse, placed, values,
+};
+use crate::elsewhere;
 use crate::failure::Failure;
 use crate::render::safe;
 
-/// Reads the steps of a file, in order, each with its location. A document needs no `kind`.
+/// The steps of a file with their locations, and advice on what the file says.
+pub(crate) type LocatedSteps = (Vec<(StepRequest, DocumentLocation)>, Vec<String>);
+
+/// Reads the steps of a file, in order. A document needs no `kind`.
 ///
 /// # Errors
 /// If a document is no step; every mistake is reported at once.
-pub(crate) fn steps(
-    text: &str,
-    file: &str,
-) -> Result<Vec<(StepRequest, DocumentLocation)>, Failure> {
-    let requests = match listed(text, file) {
+pub(crate) fn steps(text: &str, file: &str) -> Result<LocatedSteps, Failure> {
+    let found: Vec<Value> = values(text, file).unwrap_or_default();
+    let mut objects = found.iter().filter_map(Value::as_object);
+    if objects.any(elsewhere::is_foreign) {
+        return of_documents(placed(text, file)?);
+    }
+    let requests = match listed(found, file) {
         Some(listed) => listed?,
         // YAML reads `10` as a text where one is expected, which a value does not.
         None => values(text, file).map_err(|e| mistakes(text, file).unwrap_or(e))?,
@@ -28,12 +36,33 @@ pub(crate) fn steps(
         )));
     }
     let places = DocumentLocation::all(file, text, requests.len());
-    Ok(requests.into_iter().zip(places).collect())
+    Ok((requests.into_iter().zip(places).collect(), Vec::new()))
 }
 
-/// Reads the steps in the output of `get`, to be submitted again; `None` if the text is something else.
-fn listed(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
-    let values: Vec<Value> = values(text, file).ok()?;
+/// Takes the steps of documents, all of which must be steps.
+pub(crate) fn of_documents(documents: Vec<LocatedDocument>) -> Result<LocatedSteps, Failure> {
+    let (mut steps, mut notes) = (Vec::new(), Vec::new());
+    for LocatedDocument {
+        document,
+        place,
+        notes: own,
+    } in documents
+    {
+        notes.extend(own.iter().map(|note| place.noted(note)));
+        match document {
+            Document::Step(step) => steps.push((*step, place)),
+            Document::Host(_) | Document::Put(_) | Document::Foreign(_) | Document::ReadOnly(_) => {
+                return Err(Failure::Failed(format!(
+                    "{place}: it is no step: hand it to `sluice apply -f`, or the whole file to `sluice create -f`"
+                )));
+            }
+        }
+    }
+    Ok((steps, notes))
+}
+
+/// Reads the steps in the output of `get`, to be submitted again; `None` if the values are something else.
+fn listed(values: Vec<Value>, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
     let steps = values
         .into_iter()
         .flat_map(items)

@@ -119,6 +119,7 @@ pub(super) fn platform(view: &PoolPlatform) -> ApplyDocument {
         overrides: view.overrides.clone(),
         mig: view.mig.clone(),
         validations: view.validations.clone(),
+        taint: view.taint,
     };
     let names = [("pool", view.pool.as_str()), ("name", view.name.as_str())];
     ApplyDocument::new("platform", names, &terms)

@@ -36,6 +36,8 @@ pub(crate) struct PoolPlatform {
     pub(super) mig: Option<MigLayout>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) validations: Vec<ValidationName>,
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub(super) taint: bool,
 }
 
 fn says_nothing(selector: &HardwareSelector) -> bool {
@@ -64,6 +66,7 @@ impl PoolPlatform {
                     .unwrap_or_default(),
                 overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
                 mig: terms.as_ref().and_then(|it| it.mig.clone()),
+                taint: terms.as_ref().is_some_and(|it| it.taint),
                 validations: terms.map(|it| it.validations).unwrap_or_default(),
             }
         })
@@ -139,6 +142,8 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
     let mig = platform.mig.as_ref().map(|mig| mig.sorted().change());
     let mig = mig.map(|change| format!("each GPU is {change} when it is idle"));
     text.optional("Slices", mig);
+    let taint = "only steps that name this platform run on its hosts";
+    text.optional("Taint", platform.taint.then_some(taint));
     if !platform.validations.is_empty() {
         let names = platform.validations.iter().map(|name| safe(name.as_str()));
         text.field("Validations", names.collect::<Vec<_>>().join(", "));

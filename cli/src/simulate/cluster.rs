@@ -62,6 +62,11 @@ impl ClusterFiles {
                 }
                 // Read-only objects follow from the hosts.
                 Err(SkippedDocument::ReadOnly(_)) => {}
+                Err(SkippedDocument::Foreign(_)) => {
+                    let way_out =
+                        "it changes a cluster that runs: write pools, policies and hosts of ours";
+                    return Err(Failure::Usage(format!("{place}: {way_out}")));
+                }
                 Err(SkippedDocument::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));

@@ -40,6 +40,9 @@ pub struct PlatformView {
     /// Validations for steps that may be granted this platform.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+    /// Whether only steps that name this platform run on its hosts.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub taint: bool,
     /// Names of the nodes that belong to the platform.
     pub nodes: Vec<String>,
     /// Number of GPUs, counting each MIG instance. A GPU may belong to several platforms.

@@ -243,6 +243,10 @@ pub struct PlatformSpec {
     /// Validations for steps that may be granted this platform, in addition to the pool's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+    /// Whether only steps that name this platform run on its hosts, also on those that have other GPUs besides; `false`
+    /// if absent.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub taint: bool,
 }
 
 impl PlatformSpec {

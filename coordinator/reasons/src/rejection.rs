@@ -136,6 +136,9 @@ pub enum HostMismatch {
     TooSmall(Option<Shortage>),
 }
 
+/// The forbidden field where a platform takes only steps that name it.
+pub const TAINT: &str = "taint";
+
 /// Hosts that are large enough for a step and forbid something that it asks for, or have no container runtime for its
 /// image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

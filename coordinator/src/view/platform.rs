@@ -28,6 +28,7 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
             pool: pool.name.to_string(),
             overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
             mig: terms.as_ref().and_then(|it| it.mig.clone()),
+            taint: terms.as_ref().is_some_and(|it| it.taint),
             validations: terms
                 .as_ref()
                 .map_or_else(Vec::new, |it| it.validations.clone()),

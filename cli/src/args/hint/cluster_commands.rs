@@ -18,7 +18,7 @@ const ROLES: &[&str] = &["sluice get roles"];
 const TEMPLATES: &[&str] = &["sluice get templates"];
 const APPLY: &[&str] = &["sluice apply -f FILE"];
 /// Files of other tools hold steps as well as pools.
-const APPLY_OR_SUBMIT: &[&str] = &["sluice apply -f FILE", "sluice submit -f FILE"];
+const APPLY_OR_CREATE: &[&str] = &["sluice apply -f FILE", "sluice create -f FILE"];
 const CONTEXTS: &[&str] = &["sluice context list"];
 const CONTEXT: &[&str] = &["sluice context show"];
 const USE_CONTEXT: &[&str] = &["sluice context use NAME"];
@@ -37,8 +37,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "node status",
             "worker list",
             "worker",
-            "resource list",
-            "resource",
             "node ls",
         ],
         NODES,
@@ -48,7 +46,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "scontrol show node",
             "scontrol show nodes",
             "worker info",
-            "resource info",
             "show node",
             "node inspect",
         ],
@@ -111,8 +108,9 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
         &[
             "pool list",
             "pool",
-            "resource-pool",
-            "resource-pool list",
+            "rp",
+            "rp list",
+            "rp ls",
             "config list",
             "config show",
             "partitions",
@@ -122,13 +120,11 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
         POOLS,
     ),
     (&["node pool nodes"], &["sluice get nodes --pool POOL"]),
-    (&["node pool jobs", "resource-pool requests"], POOL_STEPS),
+    (&["node pool jobs"], POOL_STEPS),
+    (&["resource-pool bindings list-workspaces"], POOL_POLICIES),
     (
-        &[
-            "resource-pool list-policies",
-            "resource-pool bindings list-workspaces",
-        ],
-        POOL_POLICIES,
+        &["attach-policy"],
+        &["sluice resource-pool attach-policy POOL SUBJECT"],
     ),
     (&["config show pool"], &["sluice get pool POOL -o yaml"]),
     (&["config show resource_validation"], VALIDATIONS),
@@ -141,7 +137,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
     (
         &[
             "scontrol show partition",
-            "resource-pool describe",
             "sreport",
             "sshare",
             "squota",
@@ -175,10 +170,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "edit",
             "update",
             "set",
-            "attach-policy",
-            "resource-pool create",
-            "resource-pool update",
-            "resource-pool attach-policy",
             "resource-pool bindings add",
             "resource-pool bindings replace",
             "workspace create",
@@ -188,7 +179,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "config-policies set",
             "rbac assign-role",
             "profile set pool",
-            "config update",
             "config rollback",
             "operator scheduler set-config",
             "sacctmgr add",
@@ -214,10 +204,7 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
         ],
         APPLY,
     ),
-    (
-        &["create -f", "gpuctl apply", "kubectl apply"],
-        APPLY_OR_SUBMIT,
-    ),
+    (&["gpuctl apply", "kubectl apply"], APPLY_OR_CREATE),
     (
         &["gpuctl delete -f", "kubectl delete -f"],
         &["sluice delete -f FILE", "sluice cancel STEP"],
@@ -229,7 +216,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
     (
         &[
             "detach-policy",
-            "resource-pool detach-policy",
             "resource-pool bindings remove",
             "workspace delete",
             "quota delete",
@@ -238,11 +224,7 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
         NO_POLICY,
     ),
     (
-        &[
-            "resource-pool delete",
-            "node pool delete",
-            "config delete pool",
-        ],
+        &["node pool delete", "config delete pool"],
         &["sluice delete pool POOL"],
     ),
     (
@@ -263,7 +245,6 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
     ),
     (
         &[
-            "config",
             "config view",
             "config current-context",
             "cluster-info",

@@ -12,7 +12,7 @@ pub(super) const THINGS: [(&[&str], KindCommands); 9] = [
     (
         &["label", "labels"],
         KindCommands {
-            get: "sluice get nodes --show-labels",
+            get: "sluice get labels",
             describe: "sluice describe node NODE",
             delete: "sluice label node NODE KEY-",
         },

@@ -344,6 +344,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         ("--sort", args.sort.is_some(), &[GetKind::Steps]),
         ("--parts", args.parts, &[GetKind::Steps]),
         ("--tree", args.tree, &[GetKind::Steps]),
+        ("--key", args.key.is_some(), &[GetKind::Labels]),
         (
             "--show-labels",
             args.show_labels,
@@ -367,6 +368,11 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
 
 /// Rejects what only a list that ends has.
 fn check_watch(args: &GetArgs) -> Result<(), Failure> {
+    if args.watch && args.kind == GetKind::Labels {
+        let way =
+            "--watch: labels are shown once: `sluice get nodes --show-labels --watch` follows them";
+        return Err(Failure::Usage(way.to_owned()));
+    }
     let flags = [
         ("--limit", args.limit.is_some()),
         ("--sort", args.sort.is_some()),
@@ -428,6 +434,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | GetKind::Bindings
         | GetKind::ApiTokens
         | GetKind::Tokens
+        | GetKind::Labels
         | GetKind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {

@@ -12,6 +12,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::template::check::TemplateViolation;
 use sluice_common::template::origin::{MergedTemplate, Origin};
 use sluice_common::template::variable::Variable;
+use sluice_reasons::rejection::TAINT;
 use sluice_scheduler::{Guard, Request};
 
 use crate::context::Context;
@@ -139,9 +140,14 @@ impl Layers {
         })
     }
 
-    /// The permissions that platforms of the pool deny to an accepted step, which is kept off hosts of such hardware.
+    /// What platforms of the pool deny to an accepted step, which is kept off hosts of such hardware: a permission, or to
+    /// run there without naming the platform.
     pub(crate) fn guard(&self, pool: &Pool, spec: &StepSpec) -> Guard {
         let mut guard = Guard::default();
+        let tainted = pool.platforms.iter().filter(|(_, it)| it.terms.taint);
+        for (platform, _) in tainted.filter(|(name, _)| !self.asked.contains(name)) {
+            guard.forbid(platform, String::from(TAINT));
+        }
         let overriding = || self.platforms.iter().chain(&self.others);
         for permission in Permission::ALL {
             let says = |(name, _): &&(PlatformName, MergedTemplate)| {

@@ -234,3 +234,48 @@ fn another_default_of_the_pool_lets_nothing_be_that_its_platform_forbids() {
     assert_eq!(harness.step("second").state, StepState::Queued);
     assert_eq!(harness.placed("first").0, "l");
 }
+
+#[test]
+fn a_tainted_platform_takes_only_steps_that_name_it() {
+    let mut harness = hosts(&[("kept", &["a100"]), ("open", &["l40s"])]);
+    let taint = r#"{"selector":{"gpu_model":"a100"},"taint":true}"#;
+    applied(&mut harness, vec![platform("a100", taint)]).unwrap();
+    for step in ["first", "second"] {
+        harness.submit(step, asks(&named(1, "any"))).unwrap();
+    }
+    assert_eq!(harness.placed("first").0, "open");
+    assert_eq!(harness.step("second").state, StepState::Queued);
+    let expected = "`kept` is large enough but does not admit it, because its platform `a100` takes only steps that name it: write `platform: a100`";
+    let reason = harness.reason("second");
+    assert!(reason.message.contains(expected), "{}", reason.message);
+    harness
+        .submit("none", asks(r#","resources":{"cpu_count":60}"#))
+        .unwrap();
+    harness
+        .submit("more", asks(r#","resources":{"cpu_count":60}"#))
+        .unwrap();
+    assert_eq!(harness.placed("none").0, "open");
+    assert_eq!(
+        harness.step("more").state,
+        StepState::Queued,
+        "without GPUs too"
+    );
+    harness.submit("named", asks(&named(1, "a100"))).unwrap();
+    assert_eq!(harness.placed("named").0, "kept");
+}
+
+#[test]
+fn a_step_that_only_a_tainted_platform_could_hold_is_rejected_with_its_name() {
+    let mut harness = hosts(&[("kept", &["a100", "a100"]), ("open", &["l40s"])]);
+    let taint = r#"{"selector":{"gpu_model":"a100"},"taint":true}"#;
+    applied(&mut harness, vec![platform("a100", taint)]).unwrap();
+    harness.submit("wide", asks(&named(2, "any"))).unwrap();
+    assert_eq!(harness.step("wide").state, StepState::Rejected);
+    let reason = harness.reason("wide");
+    assert_eq!(reason.code, ReasonCode::NoHostFits);
+    assert!(
+        reason.message.contains("write `platform: a100`"),
+        "{}",
+        reason.message
+    );
+}

@@ -187,7 +187,9 @@ fn after_mismatch(last: Option<&HostMismatch>) -> Vec<HostMismatch> {
             by_pool.platform = None;
             let mut by_platform = forbidding(1);
             by_platform.by_pool = None;
-            [by_pool, by_platform, forbidding(2)]
+            let mut by_taint = by_platform.clone();
+            by_taint.field = "taint".to_owned();
+            [by_pool, by_platform, forbidding(2), by_taint]
                 .map(HostMismatch::Closed)
                 .into()
         }

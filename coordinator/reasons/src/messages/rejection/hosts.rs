@@ -13,7 +13,7 @@ use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::messages::slices::{available, counted, requested};
 use crate::messages::{quoted, with_source};
-use crate::rejection::{DomainShortage, ForbiddingHosts, HostMismatch, Shortage};
+use crate::rejection::{DomainShortage, ForbiddingHosts, HostMismatch, Shortage, TAINT};
 
 impl HostMismatch {
     pub(super) fn to_reason(&self, pool: &PoolName) -> Reason {
@@ -237,6 +237,10 @@ impl fmt::Display for ForbiddingHosts {
             (Some(pool), Some(platform)) => write!(
                 f,
                 "pool `{pool}` does not allow `{field}` on its platform `{platform}`"
+            )?,
+            (None, Some(platform)) if field == TAINT => write!(
+                f,
+                "its platform `{platform}` takes only steps that name it: write `platform: {platform}`"
             )?,
             (None, platform) => {
                 let platform = platform.as_ref().map_or("", PlatformName::as_str);

@@ -1,0 +1,324 @@
+//! Tests of files of other tools: what each comes to, that our own readers take it, and what is refused.
+
+use serde_json::{Map, Value, json};
+
+use super::{TranslationItem, translate};
+use crate::documents;
+
+fn fields(text: &str) -> Map<String, Value> {
+    let mut values: Vec<Value> = documents::values(text, "f.yaml").unwrap();
+    assert_eq!(values.len(), 1, "{text}");
+    values.remove(0).as_object().cloned().unwrap()
+}
+
+/// What a file comes to, one document a line, then the notes.
+fn told(text: &str) -> String {
+    let translation = translate(&fields(text))
+        .expect("it is known")
+        .expect("it is translated");
+    let documents = translation.documents.iter().map(|document| match document {
+        TranslationItem::Document(fields) => Value::Object(fields.clone()).to_string(),
+        TranslationItem::Foreign(document) => format!("{document:?}"),
+    });
+    let lines: Vec<String> = documents.chain(translation.notes).collect();
+    // Our own readers take it.
+    if let Err(error) = documents::placed(text, "f.yaml") {
+        panic!("{error}");
+    }
+    lines.join("\n")
+}
+
+/// Why a file is refused.
+fn refused(text: &str) -> String {
+    translate(&fields(text))
+        .expect("it is known")
+        .expect_err(text)
+}
+
+const JOB: &str = "kind: training
+version: v0.1
+job: {name: sft, namespace: team-alice, priority: high, description: fine-tuning}
+environment:
+  image: python:3.12
+  command: [python]
+  args: [train.py, --lr, 0.1]
+  env: [{name: EPOCHS, value: 3}, {name: MODE, value: fast}]
+resources: {pool: training-pool, gpu: 4, gpu-type: A100-80G, cpu: 500m, memory: 128Gi}
+storage: {workdirs: [{path: /data/sets}]}
+";
+
+#[test]
+fn files_of_gpuctl_are_read_as_they_are() {
+    insta::assert_snapshot!("gpuctl_job", told(JOB));
+    let service = "kind: inference\njob: {name: chat}\nenvironment: {command: [serve]}\n\
+                   service: {replicas: 3, port: 8000}\nresources: {gpu: 1, cpu: 8, memory: 32Gi, gpuType: RTX4090-24G}\n";
+    insta::assert_snapshot!("gpuctl_service", told(service));
+    let pool = "kind: pool\nversion: v0.1\npool: {name: training, description: big}\n\
+                nodes: {node-1: {gpu-type: A100-80G}, node-2: {gpuType: \"\"}, node-3: }\n";
+    insta::assert_snapshot!("gpuctl_pool", told(pool));
+    let quota = "kind: quota\nversion: v0.1\nquota: {name: teams}\ndefault: {cpu: 4}\n\
+                 namespace: {team-alice: {cpu: 16, memory: 64Gi, gpu: \"8\"}}\n";
+    insta::assert_snapshot!("gpuctl_quota", told(quota));
+}
+
+#[test]
+fn what_gpuctl_has_and_sluice_not_is_refused_by_name() {
+    let job = |fields: &str| {
+        format!("kind: compute\njob: {{name: a}}\nenvironment: {{command: [b]}}\n{fields}\n")
+    };
+    for (text, told) in [
+        (job("service: {healthCheck: /health}"), "service.healthCheck: `/health`: nothing asks"),
+        (job("resources: {gpuShare: 2Gi}"), "resources.gpuShare: `2Gi`: GPUs are granted whole"),
+        (job("resources: {cpu: many}"), "resources.cpu: `many`: write a number of cores"),
+        (job("resources: {gpu: -1}"), "resources.gpu: `-1`: write a whole number from 0"),
+        (job("resources: {gpus: 1}"), "resources.gpus: `1`: no field of gpuctl is known by this name: did you mean `gpu`?"),
+        (job("model: {name: llama}"), "model: `{...}`: no registry of models"),
+        (job("service: {replicas: 0}"), "service.replicas: `0`: write a number from 1"),
+        ("kind: compute\njob: {name: a, epochs: 3}\nenvironment: {command: [b]}\n".to_owned(), "job.epochs: `3`: gpuctl does not read it"),
+        ("kind: compute\njob: {name: a, priority: urgent}\nenvironment: {command: [b]}\n".to_owned(), "job.priority: `urgent`: write `high`"),
+        ("kind: compute\njob: {name: a}\nenvironment: {image: b}\n".to_owned(), "environment.command: it is missing"),
+        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], imagePullSecret: c}\n".to_owned(), "environment.imagePullSecret: `c`: a step uses the login"),
+        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], env: [{name: A, value: [secret]}]}\n".to_owned(), "environment.env[0].value: write a text"),
+        ("kind: pool\npool: {name: a}\nnodes: {b: {gpu-type: [c]}}\n".to_owned(), "nodes.b.gpu-type: `[...]`: write a text"),
+        ("kind: pool\npool: {description: a}\n".to_owned(), "pool.name: it is missing"),
+        ("kind: quota\nquota: {name: a}\n".to_owned(), "namespace: it is missing"),
+    ] {
+        let error = refused(&text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+}
+
+const EXPERIMENT: &str = "name: const
+description: a trial
+workspace: research
+project: vision
+labels: [mnist]
+entrypoint: python train.py
+max_restarts: 2
+environment:
+  image: {cuda: torch:gpu, cpu: torch:cpu}
+  environment_variables: [EPOCHS=3, OPTIONS=a=b]
+resources: {resource_pool: gpu, slots_per_trial: 4}
+bind_mounts: [{host_path: /data, container_path: /in, read_only: true}]
+searcher: {name: single, metric: loss}
+timeout: 2h
+";
+
+const MASTER: &str = "resource_manager:
+  type: agent
+  scheduler: {type: priority}
+  default_aux_resource_pool: cpu
+  default_compute_resource_pool: gpu
+resource_pools:
+- {pool_name: cpu}
+- pool_name: gpu
+  description: big
+  scheduler: {type: fair_share, fitting_policy: worst}
+  task_container_defaults: {environment_variables: [NCCL_DEBUG=WARN]}
+";
+
+#[test]
+fn files_of_determined_are_read_as_they_are() {
+    insta::assert_snapshot!("determined_experiment", told(EXPERIMENT));
+    insta::assert_snapshot!("determined_master", told(MASTER));
+    let task =
+        "description: shell\nresources: {slots: 0, resource_pool: cpu}\nentrypoint: [sleep, 60]\n";
+    insta::assert_snapshot!("determined_task", told(task));
+    let step = "kind: step\ncommand: [a]\nresources: {slots: 2, memory: 4GiB}\n";
+    insta::assert_snapshot!("determined_step", told(step));
+}
+
+#[test]
+fn what_determined_has_and_sluice_not_is_refused_by_name() {
+    for (text, told) in [
+        (
+            "entrypoint: a\nsearcher: {name: adaptive_asha}\n",
+            "searcher.name: `adaptive_asha`: only `single` is one step",
+        ),
+        (
+            "entrypoint: a\nhyperparameters: {lr: 1}\n",
+            "hyperparameters: `{...}`: write them into `entrypoint`",
+        ),
+        (
+            "entrypoint: a\nresources: {priority: 10}\n",
+            "resources.priority: `10`: the priority is that of a subject",
+        ),
+        (
+            "entrypoint: a\nresources: {slots: 1, slots_per_trial: 2}\n",
+            "resources.slots_per_trial: `2`: it is there as `slots` too",
+        ),
+        (
+            "entrypoint: a\nresources: {slots: many}\n",
+            "resources.slots: `many`: write a whole number",
+        ),
+        (
+            "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n",
+            "environment.registry_auth: ",
+        ),
+        (
+            "entrypoint: a\nenvironment: {environment_variables: [SECRET]}\n",
+            "environment.environment_variables: write a list of `NAME=VALUE`",
+        ),
+        (
+            "resource_pools: [{pool_name: a, provider: {type: aws}}]\n",
+            "resource_pools[0].provider: ",
+        ),
+        (
+            "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
+            "db: only `resource_manager` and `resource_pools`",
+        ),
+        (
+            "resource_manager: {type: kubernetes}\n",
+            "resource_manager.type: `kubernetes`",
+        ),
+        (
+            "resource_manager: {scheduler: {type: round_robin}}\n",
+            "resource_manager.scheduler.type: `round_robin`: write `priority`",
+        ),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(told), "{text}: {error}");
+    }
+    // A secret in a value of the wrong kind is not shown.
+    for text in [
+        "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
+        "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n",
+    ] {
+        let error = refused(text);
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+fn osmo() -> Value {
+    json!({
+        "resource_validations": {"default_cpu": [
+            {"operator": "LE", "left_operand": "{{USER_CPU}}", "right_operand": "{{K8_CPU}}", "assert_message": "too many"}]},
+        "pod_templates": {
+            "user": {"spec": {"containers": [
+                {"name": "{{USER_CONTAINER_NAME}}",
+                 "env": [{"name": "LEVEL", "value": "{{LEVEL}}"}, {"name": "RUN", "value": "{{WF_ID}}"}],
+                 "resources": {"limits": {"cpu": "{{USER_CPU}}", "nvidia.com/gpu": "{{USER_GPU}}"}},
+                 "volumeMounts": [{"name": "sets", "mountPath": "/sets", "readOnly": true}]},
+                {"name": "osmo-ctrl", "resources": {"requests": {"cpu": "1"}}}],
+                "volumes": [{"name": "sets", "hostPath": {"path": "/data/sets"}}]}},
+            "a100": {"spec": {
+                "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100", "kubernetes.io/arch": "amd64", "row": "{{ROW}}"},
+                "tolerations": [{"key": "gpu", "value": "a100", "effect": "NoSchedule"}]}}},
+        "pools": {"robots": {
+            "backend": "default", "description": "walk", "default_platform": "east", "enable_maintenance": false,
+            "default_exec_timeout": "4h", "max_queue_timeout": "1d", "topology_keys": [],
+            "resources": {"gpu": null},
+            "common_default_variables": {"USER_CPU": 1, "USER_GPU": 0, "USER_MEMORY": "2Gi", "LEVEL": "WARN"},
+            "common_resource_validations": ["default_cpu"], "common_pod_template": ["user", "kept-in-the-cluster"],
+            "platforms": {
+                "east": {"override_pod_template": ["a100"], "default_variables": {"ROW": "e", "USER_MEMORY": "8Gi"},
+                         "host_network_allowed": true, "allowed_mounts": ["/data"]},
+                "west": {"override_pod_template": ["a100", "user"], "default_variables": {"ROW": "w", "LEVEL": "INFO"}}}}}
+    })
+}
+
+#[test]
+fn configuration_of_osmo_is_read_as_it_is() {
+    insta::assert_snapshot!("osmo", told(&osmo().to_string()));
+    let mut chart = osmo();
+    let groups = [
+        ("pod_templates", "podTemplates"),
+        ("resource_validations", "resourceValidations"),
+    ];
+    for (ours, theirs) in groups {
+        chart[theirs] = chart.as_object_mut().unwrap().remove(ours).unwrap();
+    }
+    let chart = json!({"services": {"configs": chart}});
+    let of_chart = told(&chart.to_string());
+    let note = "services: of the values of the chart only `services.configs` is read";
+    let plain = told(&osmo().to_string());
+    let (documents, notes) = plain.split_once("\npod_templates").unwrap();
+    assert_eq!(
+        of_chart,
+        format!("{documents}\n{note}\npod_templates{notes}")
+    );
+}
+
+#[test]
+fn what_osmo_has_and_sluice_not_is_refused_by_name() {
+    let pool = |fields: Value| json!({"pools": {"p": fields}});
+    let pod = |spec: Value| json!({"pod_templates": {"t": {"spec": spec}}});
+    for (config, told) in [
+        (
+            pool(json!({"resources": {"gpu": {"guarantee": 4}}})),
+            "pools.p.resources: `{...}`: a pool has hosts",
+        ),
+        (
+            pool(json!({"topology_keys": [{"key": "rack", "label": "r"}]})),
+            "pools.p.topology_keys: ",
+        ),
+        (
+            pool(json!({"platform": {}})),
+            "pools.p.platform: `{}`: no field of OSMO is known by this name: did you mean `platforms`?",
+        ),
+        (
+            pool(json!({"platforms": {"a": {"override_pod_template": ["x"]}}})),
+            "pools.p.platforms.a.override_pod_template: `x`: it is written into each platform",
+        ),
+        (
+            pool(json!({"default_exit_actions": {"RESCHEDULE": "1"}})),
+            "pools.p.default_exit_actions: ",
+        ),
+        (
+            pool(json!({"common_default_variables": {"USER_CPU": "many"}})),
+            "USER_CPU: `many`: write a number",
+        ),
+        (
+            pod(json!({"affinity": {}})),
+            "pod_templates.t.spec.affinity: `{}`: write `nodeSelector`",
+        ),
+        (
+            pod(json!({"nodeSelector": {"a": "b"}})),
+            "pod_templates.t.spec: a template does not choose hosts",
+        ),
+        (
+            pod(json!({"tolerations": [{"key": "a", "effect": "NoExecute"}]})),
+            "spec.tolerations[0].effect: `NoExecute`: a taint keeps new steps off",
+        ),
+        (
+            pod(
+                json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{{NONE}}"}]}]}),
+            ),
+            "pod_templates.t: there is no variable `NONE`",
+        ),
+        (
+            pod(
+                json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{% if b %}"}]}]}),
+            ),
+            "there is no Jinja but",
+        ),
+        (
+            pod(json!({"containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}}}]})),
+            "spec.containers[0].resources.limits.cpu: `2`: a step holds what it asks for",
+        ),
+        (
+            pod(json!({"volumes": [{"name": "v", "emptyDir": {}}]})),
+            "spec.volumes[0].name: `v`: only `hostPath`",
+        ),
+        (
+            json!({"pools": {}, "backends": {}}),
+            "backends: `{}`: no field of OSMO is known",
+        ),
+    ] {
+        let error = refused(&config.to_string());
+        assert!(error.contains(told), "{config}: {error}");
+    }
+}
+
+#[test]
+fn documents_of_ours_are_not_taken_for_those_of_others() {
+    for text in [
+        "kind: pool\nname: a\ncapacity: {gpu: 1}\n",
+        "kind: training\nname: a\ncommand: [b]\nresources: {gpu_count: 1}\n",
+        "command: [b]\nresources: {gpu_count: 1}\n",
+        "kind: policy\npool: a\nsubject: b\nversion: 3\n",
+        "kind: host\nname: a\ngpus: 1\n",
+    ] {
+        assert!(translate(&fields(text)).is_none(), "{text}");
+    }
+}
