@@ -1,0 +1,539 @@
+"""The resource pools of a ZenML server, kept by a Sluice coordinator: each request is an allocation.
+
+Nothing is kept here: the coordinator has the requests and what became of them, ZenML's database the steps that they
+belong to. So any number of server processes agree, and none loses anything if it ends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from sqlmodel import Session, col, select
+from zenml.enums import ExecutionStatus, ResourceRequestReclaimTolerance, ResourceRequestRuntimeState
+from zenml.logger import get_logger
+from zenml.models import (
+    Page,
+    ResourceRequestFilter,
+    ResourceRequestRenewalRequest,
+    ResourceRequestRequest,
+    ResourceRequestResponse,
+    ResourceRequestResponseBody,
+    ResourceRequestResponseMetadata,
+    ResourceRequestResponseResources,
+)
+from zenml.models.v2.core.resource_request import ResourcePoolAllocation, ResourcePoolQueueItem, ResourceRequestDemand
+from zenml.zen_stores.resource_pools.store_interface import ResourcePoolsSQLStoreInterface
+from zenml.zen_stores.schemas import StackComponentSchema, StepRunSchema
+
+from sluice._client import Client
+from sluice._errors import Busy, Conflict, NotFound, SluiceError, Unreachable
+from sluice._model import Step
+from sluice._spec import Settings
+from sluice.zenml._config import Config
+from sluice.zenml._demands import Unsupported, refuse_deployment_fields, settings_of
+from sluice.zenml._names import (
+    ASKED,
+    COMPONENT,
+    HEARTBEAT,
+    RUN,
+    SERVER,
+    STEP,
+    STEP_RUN,
+    allocation_id,
+    label_text,
+    request_of,
+)
+from sluice.zenml._releases import Releases
+from sluice.zenml._statuses import Status, status_of
+
+logger = get_logger(__name__)
+
+MIN_LEASE = 5.0
+MAX_LEASE = 7 * 24 * 3600.0
+"""Shortest and longest lease of an allocation, in seconds."""
+
+WAITING_LEASE = 120.0
+"""Lease, in seconds, of a request whose step sends no heartbeats, until its launcher renews it for the first time."""
+
+AWAY = 5.0
+"""Seconds for which a renewal is tried again while the coordinator is away: the next one comes soon."""
+
+CHUNK = 500
+"""Step runs that are looked up in one call."""
+
+MOST_LISTED = 10_000
+"""Newest requests among which a list searches."""
+
+LIVE = frozenset(
+    {
+        ExecutionStatus.INITIALIZING,
+        ExecutionStatus.PROVISIONING,
+        ExecutionStatus.QUEUED,
+        ExecutionStatus.RUNNING,
+        ExecutionStatus.STOPPING,
+        ExecutionStatus.CANCELLING,
+    }
+)
+"""Statuses of a step run that may hold an allocation."""
+
+
+@dataclass(frozen=True)
+class _StepRun:
+    """A step run as ZenML's database has it."""
+
+    id: UUID
+    name: str
+    run_id: UUID
+    run_name: str
+    project_id: UUID
+    user_id: UUID | None
+    created: datetime
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """What became of a request."""
+
+    status: Status
+    reason: str
+    step: Step | None = None
+    """Its allocation, if the coordinator has one."""
+
+
+class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
+    """The implementation that `resource_pool_implementation_source` of a ZenML server names.
+
+    Raises `ConfigError` or `ContextError`, and so keeps the server from starting, if its configuration is missing or
+    wrong, or if the cluster does not accept its token.
+    """
+
+    def __init__(self, store: Any, config: Config | None = None) -> None:
+        super().__init__(store=store)
+        self._config = config or Config.load()
+        self._client = Client(self._config.context, patience=self._config.patience)
+        self._quick = Client(self._client.context, patience=min(AWAY, self._config.patience))
+        self._server = str(store.get_store_info().id)
+        try:
+            pools = [pool.name for pool in self._quick.pools()]
+            logger.info("Resource pools are those of Sluice at %s: %s.", self._client.context.url, ", ".join(pools))
+        except (Unreachable, Busy) as away:
+            logger.error("%s. Steps wait for their resources until it answers.", away)
+        # Another connection: releases wait, and calls of ZenML must not wait for them.
+        self._releases = Releases(Client(self._client.context, patience=0.0), self._left_over, logger.warning)
+
+    # ---- ZenML's calls
+
+    def create_resource_request(
+        self, session: Session, resource_request: ResourceRequestRequest
+    ) -> ResourceRequestResponse:
+        """Asks for an allocation. What cannot be kept is rejected: ZenML fails the step with the reason."""
+        if resource_request.step_run_id is None:
+            raise ValueError("a resource request needs the step run that it is for: `step_run_id` is not set")
+        row = session.get(StepRunSchema, resource_request.step_run_id)
+        if row is None:
+            raise KeyError(f"there is no step run {resource_request.step_run_id}")
+        run = _step_run(row)
+        component = self._component(session, resource_request)
+        try:
+            refuse_deployment_fields(row.get_step_configuration().config.resource_settings)
+            settings = self._settings(run, resource_request, component)
+            standing = _standing(self._allocate(run, settings))
+        except Unsupported as unsupported:
+            standing = _Standing("rejected", f"Sluice cannot keep {unsupported}")
+        except SluiceError as error:
+            # An allocation that was made although the answer was lost is swept, because its step fails now.
+            standing = _Standing("rejected", f"Sluice did not take the request: {error}")
+        return _response(run, standing, _asked(resource_request, component))
+
+    def get_resource_request(self, resource_request_id: UUID, hydrate: bool = True) -> ResourceRequestResponse:
+        """Returns a request as it is now."""
+        run = self._run(resource_request_id)
+        try:
+            standing = _standing(self._client.step(allocation_id(resource_request_id)))
+        except NotFound:
+            standing = self._without_allocation(resource_request_id)
+        return self._answer(run, standing)
+
+    def list_resource_requests(
+        self, filter_model: ResourceRequestFilter, hydrate: bool = False
+    ) -> Page[ResourceRequestResponse]:
+        """Lists the requests of this server, the newest first unless `sort_by` is `asc:created`."""
+        matches = _matcher(filter_model)
+        found = [it for it in self._answers(filter_model) if matches(it)]
+        if filter_model.sort_by in ("created", "asc:created"):
+            found.reverse()
+        size = filter_model.size
+        first = (filter_model.page - 1) * size
+        return Page[ResourceRequestResponse](
+            index=filter_model.page,
+            max_size=size,
+            total_pages=max(1, -(-len(found) // size)),
+            total=len(found),
+            items=found[first : first + size],
+        )
+
+    def release_resource_request(self, resource_request_id: UUID) -> ResourceRequestResponse:
+        """Releases a request for its owner; one that has ended stays as it ended."""
+        run = self._run(resource_request_id)
+        try:
+            step = self._client.release(allocation_id(resource_request_id))
+        except NotFound:
+            return self._answer(run, self._without_allocation(resource_request_id))
+        except Conflict as over:
+            if over.code != "step_over":
+                raise
+            step = self._client.step(allocation_id(resource_request_id))
+        return self._answer(run, _standing(step))
+
+    def renew_resource_request(
+        self, resource_request_id: UUID, renewal_request: ResourceRequestRenewalRequest
+    ) -> ResourceRequestResponse:
+        """Renews the lease of a request; one that has ended answers with how it ended.
+
+        ZenML polls a waiting request by this call. While the coordinator is away such a request is `pending`; one that
+        was granted stays granted, because a coordinator that comes back gives each holder its whole lease again.
+        """
+        run = self._run(resource_request_id)
+        state = renewal_request.runtime_state
+        try:
+            return self._answer(run, self._renewed(resource_request_id, renewal_request))
+        except (Unreachable, Busy) as away:
+            if state == ResourceRequestRuntimeState.PENDING:
+                return self._answer(run, _Standing("pending", f"The coordinator of Sluice is away: {away}"))
+            if state == ResourceRequestRuntimeState.SUBMITTED:
+                return self._answer(run, _Standing("allocated", f"The coordinator of Sluice is away: {away}"))
+            raise
+
+    def release_step_run_resources(self, session: Session, step_run_id: UUID) -> None:
+        """Releases what a step run holds, once its program has ended. Never fails: ZenML has told the end already."""
+        self._releases.ask(step_run_id)
+
+    # ---- Allocations
+
+    def _settings(self, run: _StepRun, request: ResourceRequestRequest, component: tuple[UUID, str]) -> Settings:
+        settings = settings_of(request, self._config)
+        component_id, name = component
+        subject = self._config.subject_of(str(component_id), name)
+        if subject is None:
+            raise Unsupported(
+                "component_ids",
+                f"the component `{name}` has no subject: name it in `subjects` of the server's configuration, or set "
+                "`default_subject` there",
+            )
+        heartbeat = request.lease_expires_at is not None
+        own: Settings = {
+            "id": allocation_id(run.id),
+            "name": label_text(run.name) or "step",
+            "subject": subject,
+            # A directory of its own, wherever the server runs.
+            "workdir": None,
+            "lease": _seconds_until(request.lease_expires_at) if heartbeat else WAITING_LEASE,
+            "labels": {
+                SERVER: self._server,
+                STEP_RUN: str(run.id),
+                STEP: label_text(run.name),
+                RUN: str(run.run_id),
+                COMPONENT: str(component_id),
+                **({} if heartbeat else {HEARTBEAT: "no"}),
+            },
+            "env": {ASKED: json.dumps(_asked(request, component), separators=(",", ":"))},
+        }
+        return {**settings, **own}
+
+    def _allocate(self, run: _StepRun, settings: Settings) -> Step:
+        """Asks for an allocation; a second call for the same step run finds the first one's."""
+        try:
+            return self._client.allocate(**settings)
+        except Conflict as conflict:
+            if conflict.code != "id_in_use":
+                raise
+        # The lease of a repeated call ends later, so that it is another one for the coordinator.
+        step = self._client.step(allocation_id(run.id))
+        if step.labels.get(SERVER) != self._server:
+            raise Unsupported("step_run_id", f"{step.id} was not made by this server of ZenML")
+        return step
+
+    def _renewed(self, request_id: UUID, renewal: ResourceRequestRenewalRequest) -> _Standing:
+        lease = _seconds_until(renewal.lease_expires_at)
+        state = renewal.runtime_state
+        told = state.value if state and state.value in ("submitted", "running", "idle") else None
+        name = allocation_id(request_id)
+        try:
+            step = self._quick.renew(name, state=told, lease=lease)
+            if step.labels.get(HEARTBEAT) == "no" and told == "submitted":
+                # Nobody renews it from here on: it is held until ZenML reports the end of the step.
+                step = self._quick.renew(name, lease=MAX_LEASE)
+        except NotFound:
+            return self._without_allocation(request_id)
+        except Conflict as over:
+            if over.code != "step_over":
+                raise
+            step = self._quick.step(name)
+        return _standing(step)
+
+    def _left_over(self) -> Iterator[UUID]:
+        """Yields the requests of this server whose step has ended or is gone, and that nobody released."""
+        live = {
+            found
+            for step in self._quick.steps(labels=f"{SERVER}={self._server}", since="0s")
+            if step.allocation is not None and (found := request_of(step.id))
+        }
+        if not live:
+            return
+        with Session(self.store.engine) as session:
+            for chunk in _chunks(sorted(live)):
+                rows = session.exec(
+                    select(StepRunSchema.id, StepRunSchema.status).where(col(StepRunSchema.id).in_(chunk))
+                )
+                live -= {found for found, status in rows if ExecutionStatus(status) in LIVE}
+        yield from live
+
+    # ---- Answers
+
+    def _run(self, request_id: UUID) -> _StepRun:
+        """Returns the step run of a request. Raises `KeyError` if there is none; ZenML cancels its step then."""
+        with Session(self.store.engine) as session:
+            row = session.get(StepRunSchema, request_id)
+            if row is None or row.resource_request_id not in (None, request_id):
+                raise KeyError(f"there is no resource request {request_id}")
+            return _step_run(row)
+
+    def _component(self, session: Session, request: ResourceRequestRequest) -> tuple[UUID, str]:
+        """Returns the id and the name of the stack component that a request is from."""
+        component_id = (request.component_ids or [UUID(int=0)])[0]
+        row = session.get(StackComponentSchema, component_id)
+        return component_id, row.name if row else str(component_id)
+
+    def _without_allocation(self, request_id: UUID) -> _Standing:
+        """Says what became of a request that the coordinator does not have."""
+        with Session(self.store.engine) as session:
+            row = session.get(StepRunSchema, request_id)
+            if row is None:
+                raise KeyError(f"there is no resource request {request_id}")
+            status = ExecutionStatus(row.status)
+            if status.is_failed and row.start_time is None or status in LIVE:
+                why = "Sluice did not take the request, or no longer has it"
+                return _Standing("rejected" if status != ExecutionStatus.RUNNING else "expired", why)
+            return _Standing("released", "Sluice no longer keeps it")
+
+    def _answer(self, run: _StepRun, standing: _Standing) -> ResourceRequestResponse:
+        text = standing.step.raw.get("env", {}).get(ASKED) if standing.step else None
+        asked = _parsed(text) or self._asked_by(run)
+        return _response(run, standing, asked)
+
+    def _asked_by(self, run: _StepRun) -> dict[str, Any]:
+        """Returns what a step run asks for, by its settings: for a request that has no allocation."""
+        with Session(self.store.engine) as session:
+            row = session.get(StepRunSchema, run.id)
+            if row is None:
+                return {}
+            settings = row.get_step_configuration().config.resource_settings
+        demands = [it.model_dump(mode="json", by_alias=True) for it in settings.merged_resource_demands()]
+        return {"demands": demands, "reclaim_tolerance": settings.reclaim_tolerance.value, "components": []}
+
+    def _answers(self, wanted: ResourceRequestFilter) -> Iterator[ResourceRequestResponse]:
+        """Yields the requests of a project, the newest first."""
+        query = (
+            select(StepRunSchema)
+            .where(col(StepRunSchema.resource_request_id).is_not(None))
+            .order_by(col(StepRunSchema.created).desc())
+            .limit(MOST_LISTED)
+        )
+        if wanted.project:
+            query = query.where(StepRunSchema.project_id == UUID(str(wanted.project)))
+        with Session(self.store.engine) as session:
+            runs = [_step_run(row) for row in session.exec(query)]
+        for chunk in _chunks(runs):
+            ids = [allocation_id(run.id) for run in chunk]
+            steps = {step.id: step for step in self._client.steps(id=ids)}
+            for run in chunk:
+                step = steps.get(allocation_id(run.id))
+                yield self._answer(run, _standing(step) if step else self._without_allocation(run.id))
+
+
+def _step_run(row: StepRunSchema) -> _StepRun:
+    return _StepRun(
+        id=row.id,
+        name=row.name,
+        run_id=row.pipeline_run_id,
+        run_name=row.pipeline_run.name,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        created=row.created,
+    )
+
+
+def _standing(step: Step) -> _Standing:
+    return _Standing(status_of(step), step.reason.message, step)
+
+
+def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (items[first : first + CHUNK] for first in range(0, len(items), CHUNK))
+
+
+def _seconds_until(moment: datetime) -> float:
+    """Returns the seconds until a time of ZenML, within those of a lease."""
+    at = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return min(max((at - datetime.now(timezone.utc)).total_seconds(), MIN_LEASE), MAX_LEASE)
+
+
+def _naive(moment: datetime | None) -> datetime | None:
+    """Returns a time as ZenML has it: in UTC, without saying so."""
+    return moment.astimezone(timezone.utc).replace(tzinfo=None) if moment else None
+
+
+def _asked(request: ResourceRequestRequest, component: tuple[UUID, str]) -> dict[str, Any]:
+    """Returns what a request asks for, to be kept with its allocation."""
+    return {
+        "components": [str(component[0])],
+        "component": component[1],
+        "demands": [it.model_dump(mode="json", by_alias=True, exclude_none=True) for it in request.demands],
+        "reclaim_tolerance": request.reclaim_tolerance.value,
+        "wait": request.allocation_wait_timeout_seconds,
+    }
+
+
+def _parsed(text: str | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _invented(kind: str, name: str) -> UUID:
+    """Makes the id that ZenML needs of something that has a name here."""
+    return uuid5(NAMESPACE_URL, f"sluice:{kind}:{name}")
+
+
+def _matcher(wanted: ResourceRequestFilter) -> Any:
+    """Returns the test of a filter; raises `ValueError` for a form that is not kept."""
+    tests = []
+    for field in ("id", "user", "reclaim_tolerance", "component_id", "step_run_id", "status", "pipeline_run_id",
+                  "pool_id", "preemption_initiated_by_id"):  # fmt: skip
+        value = getattr(wanted, field, None)
+        if value is None:
+            continue
+        values = value if isinstance(value, list) else [value]
+        texts = {str(getattr(it, "value", it)).removeprefix("equals:") for it in values}
+        if odd := [it for it in texts if ":" in it]:
+            raise ValueError(f"the filter `{field}` takes a value and no `{odd[0].split(':')[0]}:`")
+        tests.append((field, texts))
+    for field in ("created", "updated"):
+        if getattr(wanted, field, None) is not None:
+            raise ValueError(f"requests cannot be filtered by `{field}`: filter them by the run or the status")
+
+    def matches(response: ResourceRequestResponse) -> bool:
+        body = response.get_body()
+        found = {
+            "id": response.id,
+            "user": body.user_id,
+            "component_id": body.component_ids[0] if body.component_ids else None,
+        }
+        for field, texts in tests:
+            value = found[field] if field in found else getattr(body, field)
+            if str(getattr(value, "value", value)) not in texts:
+                return False
+        return True
+
+    return matches
+
+
+def _response(run: _StepRun, standing: _Standing, asked: dict[str, Any]) -> ResourceRequestResponse:
+    step = standing.step
+    demands = [ResourceRequestDemand.model_validate(it) for it in asked.get("demands", [])]
+    allocation = step.allocation if step else None
+    pool = step.pool if step else None
+    ended = _naive(step.finished_at) if step else None
+    wait = asked.get("wait")
+    holder = allocation.holder if allocation else None
+    body = ResourceRequestResponseBody(
+        created=_naive(step.submitted_at) if step else run.created,
+        updated=(ended or _naive(step.started_at) or _naive(step.submitted_at)) if step else run.created,
+        user_id=run.user_id,
+        component_ids=asked.get("components", []),
+        step_run_id=run.id,
+        step_name=run.name,
+        pipeline_run_id=run.run_id,
+        pipeline_run_name=run.run_name,
+        project_id=run.project_id,
+        pool_id=_invented("pool", pool) if pool else None,
+        pool_name=pool,
+        demands=demands,
+        status=standing.status,
+        status_reason=standing.reason,
+        runtime_state=holder or ResourceRequestRuntimeState.UNKNOWN,
+        reclaim_tolerance=asked.get("reclaim_tolerance", ResourceRequestReclaimTolerance.ANY),
+        lease_expires_at=_naive(allocation.expires_at) if allocation else None,
+        allocation_deadline=_naive(step.submitted_at + timedelta(seconds=wait)) if step and wait else None,
+        allocated_at=_naive(step.started_at) if step else None,
+        queued_at=_naive(step.submitted_at) if step else None,
+        released_at=ended,
+        preemption_initiated_by_id=request_of(step.raw.get("preempted_by")) if step else None,
+    )
+    return ResourceRequestResponse(
+        id=run.id,
+        body=body,
+        metadata=ResourceRequestResponseMetadata(),
+        resources=ResourceRequestResponseResources(
+            allocations=_grants(run, standing, demands, body), queue_entries=_queue_entries(run, standing)
+        ),
+    )
+
+
+def _grants(
+    run: _StepRun, standing: _Standing, demands: list[ResourceRequestDemand], body: ResourceRequestResponseBody
+) -> list[ResourcePoolAllocation]:
+    """Returns one grant for each demand of an allocation that was granted."""
+    step = standing.step
+    if step is None or step.started_at is None or step.pool is None:
+        return []
+    state = standing.status if standing.status in ("preempting", "preempted") else "none"
+    return [
+        ResourcePoolAllocation(
+            id=_invented("grant", f"{run.id}:{number}"),
+            request_id=run.id,
+            demand_index=number,
+            pool_id=_invented("pool", step.pool),
+            pool_name=step.pool,
+            resource_id=_invented("resource", demand.resource or demand.kind or "resource"),
+            resource=demand.resource or demand.kind,
+            resource_kind=demand.kind or "custom",
+            class_name=demand.class_name or (step.raw.get("merged") or {}).get("platform") or "default",
+            quantity=demand.quantity,
+            unit=demand.unit,
+            policy_id=_invented("policy", f"{step.pool}/{step.subject}"),
+            priority=int(step.raw.get("priority") or 0),
+            component_id=body.component_ids[0] if body.component_ids else UUID(int=0),
+            preemption_state=state,
+            preemption_reason=standing.reason if state != "none" else None,
+            released_at=_naive(step.finished_at),
+            created=_naive(step.started_at),
+        )
+        for number, demand in enumerate(demands)
+    ]
+
+
+def _queue_entries(run: _StepRun, standing: _Standing) -> list[ResourcePoolQueueItem]:
+    step = standing.step
+    if step is None or standing.status != "pending":
+        return []
+    pool = step.pool or "any"
+    return [
+        ResourcePoolQueueItem(
+            id=_invented("queued", str(run.id)),
+            request_id=run.id,
+            pool_id=_invented("pool", pool),
+            pool_name=step.pool,
+            policy_id=_invented("policy", f"{pool}/{step.subject}"),
+            priority=int(step.raw.get("priority") or 0),
+            enqueued_at=_naive(step.submitted_at),
+        )
+    ]
+
+
