@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
+from zenml.client import Client as ZenML
 from zenml.config.global_config import GlobalConfiguration
 from zenml.constants import ENV_ZENML_LOCAL_STORES_PATH
 from zenml.enums import ExecutionStatus
@@ -37,6 +39,11 @@ TAIL = 4096
 """Bytes of a failed program's output that are logged."""
 
 CONTEXT_FILE = "context.json"
+
+
+def quiet() -> None:
+    """Keeps each call to the coordinator out of the logs, which ZenML shows to its users."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 class HostSettings(BaseModel):
@@ -68,6 +75,7 @@ class Programs:
     """Starts, watches and stops programs."""
 
     def __init__(self, settings: HostSettings) -> None:
+        quiet()
         self._settings = settings
         self._context = Context.load(settings.context)
         self.client = Client(self._context)
@@ -93,8 +101,7 @@ class Programs:
         except NotFound:
             return self.status_of_step(program_id(step_run.id))
         if allocation.ended:
-            logger.warning("The allocation of step run `%s` has ended: %s.", step_run.id, allocation.reason.message)
-            return ExecutionStatus.FAILED
+            return self._after_allocation(step_run, allocation)
         if step_run.config.command is not None and allocation.state == "running":
             self.client.renew(allocation, state="running", lease=LEASE)
         try:
@@ -109,6 +116,13 @@ class Programs:
             return ExecutionStatus.COMPLETED
         tail = run_inside(self._context, allocation.id, ["tail", "-c", str(TAIL), ".zenml/output"])
         logger.error("The program of step run `%s` exited with %s:\n%s", step_run.id, code.decode(), _text(tail.stdout))
+        return ExecutionStatus.FAILED
+
+    def _after_allocation(self, step_run: StepRunResponse, allocation: Step) -> ExecutionStatus:
+        """Returns how a step ended whose allocation is gone: as it has told ZenML itself, if it has."""
+        if ZenML().get_run_step(step_run.id, hydrate=False).status.is_successful:
+            return ExecutionStatus.COMPLETED
+        logger.warning("The allocation of step run `%s` has ended: %s.", step_run.id, allocation.reason.message)
         return ExecutionStatus.FAILED
 
     def stop(self, step_run: StepRunResponse) -> None:

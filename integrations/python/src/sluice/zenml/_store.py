@@ -7,6 +7,7 @@ belong to. So any number of server processes agree, and none loses anything if i
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -114,6 +115,8 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
 
     def __init__(self, store: Any, config: Config | None = None) -> None:
         super().__init__(store=store)
+        # Each call to the coordinator would be a line of the server's log.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         self._config = config or Config.load()
         self._client = Client(self._config.context, patience=self._config.patience)
         self._quick = Client(self._client.context, patience=min(AWAY, self._config.patience))
