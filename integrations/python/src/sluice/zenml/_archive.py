@@ -7,7 +7,6 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -33,9 +32,8 @@ def request(
     return json.dumps(head).encode() + b"\n" + code
 
 
-@lru_cache(maxsize=4)
 def packed(root: Path) -> bytes:
-    """Returns the archive of a folder; one process packs it once."""
+    """Returns the archive of the regular files of a folder."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w:gz", compresslevel=1) as archive:
         for path in _files(root):

@@ -10,6 +10,7 @@ long as the allocation at most. As `boot.py step FILE` it becomes the program.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
 import os
@@ -70,18 +71,24 @@ def write(name: str, text: str) -> None:
 
 
 def inside() -> None:
-    """Starts the program once, however often it is called."""
+    """Starts the program once, however often and at whatever moment a caller loses its connection and calls again."""
     data = sys.stdin.buffer.read()
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
-    try:
-        os.close(os.open(os.path.join(FOLDER, "started"), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except FileExistsError:
+    started = os.path.join(FOLDER, "started")
+    # Ends with this process and its child's copy, also if both are killed here.
+    lock = os.open(os.path.join(FOLDER, "lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.path.exists(started):
         return
     command, environment, folder = prepare(data)
-    del data
     if os.fork():
+        while not os.path.exists(started):
+            time.sleep(0.02)
         return
+    # From here on the end of the connection, which kills this process group, does not reach it.
     os.setsid()
+    write("started", str(os.getpid()))
+    os.close(lock)
     output = os.open(os.path.join(FOLDER, "output"), os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     null = os.open(os.devnull, os.O_RDONLY)
     for stream, target in ((0, null), (1, output), (2, output)):

@@ -96,6 +96,8 @@ class Orchestrator(BaseOrchestrator):
         """Submits a step for each step of a pipeline."""
         _refuse_schedule(snapshot)
         run_id = _run_id(placeholder_run)
+        for name, step in snapshot.step_configurations.items():
+            _refuse_step_operator(stack, name, step)
         ids = {name: f"zenml-{run_id}-{number}" for number, name in enumerate(snapshot.step_configurations)}
         for name, step in snapshot.step_configurations.items():
             settings = self._static_settings(step, name, ids, run_id)
@@ -108,7 +110,9 @@ class Orchestrator(BaseOrchestrator):
         return self._submitted(lambda: self._wait_for_steps(ids), {"sluice_steps": dict(ids)})
 
     def _static_settings(self, step: StepConfiguration, name: str, ids: Mapping[str, str], run_id: UUID) -> Settings:
-        settings = step_settings(self.config, step.config.resource_settings)
+        # What another step operator runs elsewhere asks for nothing here.
+        elsewhere = step.config.step_operator
+        settings = self._small() if elsewhere else step_settings(self.config, step.config.resource_settings)
         settings["id"] = ids[name]
         settings["name"] = label_text(name) or "step"
         settings["labels"] = {RUN: str(run_id), STEP: label_text(name)}
@@ -149,20 +153,22 @@ class Orchestrator(BaseOrchestrator):
             {**environment, RUN_ID: str(run_id), **self._context_variable()},
             {} if self.config.context else {CONTEXT_FILE: self.programs.context_file()},
         )
-        settings: Settings = {
-            "id": f"zenml-{run_id}",
-            "name": label_text(snapshot.pipeline_configuration.name) or "pipeline",
-            "labels": {RUN: str(run_id)},
-            "cpus": self.config.pipeline_cpus,
-            "memory": self.config.pipeline_memory,
-        }
+        settings = self._small()
+        settings["id"] = f"zenml-{run_id}"
+        settings["name"] = label_text(snapshot.pipeline_configuration.name) or "pipeline"
+        settings["labels"] = {RUN: str(run_id)}
+        step = self.programs.submit(program, settings)
+        logger.info("The pipeline is step `%s` on the cluster.", step.id)
+        return self._submitted(lambda: self._wait_for_steps({"pipeline": step.id}), {"sluice_step": step.id})
+
+    def _small(self) -> Settings:
+        """Returns the settings of a program that only starts and watches others."""
+        settings: Settings = {"cpus": self.config.pipeline_cpus, "memory": self.config.pipeline_memory}
         if self.config.subject:
             settings["subject"] = self.config.subject
         if self.config.pool:
             settings["pool"] = self.config.pool
-        step = self.programs.submit(program, settings)
-        logger.info("The pipeline is step `%s` on the cluster.", step.id)
-        return self._submitted(lambda: self._wait_for_steps({"pipeline": step.id}), {"sluice_step": step.id})
+        return settings
 
     def _context_variable(self) -> dict[str, str]:
         """Returns the variable by which a pipeline finds the cluster: a context of its host, or the file sent along."""
@@ -208,6 +214,19 @@ class Orchestrator(BaseOrchestrator):
 
 def _run_id(run: PipelineRunResponse | None) -> UUID:
     return run.id if run else uuid4()
+
+
+def _refuse_step_operator(stack: Stack, name: str, step: StepConfiguration) -> None:
+    """Refuses a step operator of this flavor: the step would hold its resources twice."""
+    chosen = step.config.step_operator
+    if not chosen:
+        return
+    operator = stack.step_operators.get(chosen) if isinstance(chosen, str) else stack.step_operator
+    if operator is not None and operator.flavor == FLAVOR:
+        raise RuntimeError(
+            f"step `{name}` names the step operator `{operator.name}`: leave it out in a static pipeline, whose steps "
+            "the orchestrator runs on hosts of the cluster with their resources"
+        )
 
 
 def _refuse_schedule(snapshot: PipelineSnapshotResponse) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from zenml.utils import source_utils
 
 from sluice._client import Client
 from sluice._context import Context
-from sluice._errors import Conflict, NotFound, Refused
+from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, Unauthorized, Unreachable
+from sluice._flow import pauses
 from sluice._model import Step
 from sluice._spec import Settings
 from sluice.zenml import _archive
@@ -34,6 +36,9 @@ logger = get_logger(__name__)
 
 LEASE = 600.0
 """Lease, in seconds, of the allocation of a command step, which sends no heartbeats: each look at it renews it."""
+
+PATIENCE = 60.0
+"""Seconds for which the start of a program is tried again while the coordinator is away."""
 
 TAIL = 4096
 """Bytes of a failed program's output that are logged."""
@@ -85,12 +90,18 @@ class Programs:
     def start_inside(self, step_run: StepRunResponse, program: Program) -> None:
         """Starts a program in the allocation of its step run. It lives as long as the allocation at most."""
         boot = ["-c", "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))", str(len(_archive.BOOT))]
-        ran = run_inside(
-            self._context,
-            allocation_id(step_run.id),
-            [self._settings.python, *boot, "inside"],
-            _archive.BOOT + self._request(program),
-        )
+        command = [self._settings.python, *boot, "inside"]
+        stdin = _archive.BOOT + self._request(program)
+        deadline = time.monotonic() + PATIENCE
+        for pause in pauses():
+            try:
+                ran = run_inside(self._context, allocation_id(step_run.id), command, stdin)
+                break
+            except (Unreachable, Busy):
+                # A second call finds what the first one has started.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
         if ran.code != 0:
             raise RuntimeError(f"the program of step run {step_run.id} was not started on its host: {_said(ran)}")
 
@@ -106,7 +117,10 @@ class Programs:
             self.client.renew(allocation, state="running", lease=LEASE)
         try:
             ran = run_inside(self._context, allocation.id, ["cat", ".zenml/exit"])
+        except (Forbidden, Unauthorized):
+            raise
         except Refused as refused:
+            # The allocation is ending, or the host is away for the moment.
             logger.debug("Cannot look at step run `%s`: %s", step_run.id, refused)
             return ExecutionStatus.RUNNING
         code = bytes(ran.stdout).strip()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from sqlmodel import Session, col, select
-from zenml.enums import ExecutionStatus, ResourceRequestReclaimTolerance, ResourceRequestRuntimeState
+from zenml.enums import ExecutionStatus, LogicalOperators, ResourceRequestReclaimTolerance, ResourceRequestRuntimeState
 from zenml.logger import get_logger
 from zenml.models import (
     Page,
@@ -414,22 +414,28 @@ def _invented(kind: str, name: str) -> UUID:
     return uuid5(NAMESPACE_URL, f"sluice:{kind}:{name}")
 
 
-def _matcher(wanted: ResourceRequestFilter) -> Any:
-    """Returns the test of a filter; raises `ValueError` for a form that is not kept."""
+def _matcher(wanted: ResourceRequestFilter) -> Callable[[ResourceRequestResponse], bool]:
+    """Returns the test of a filter; raises `ValueError` for a form that is not kept, so that no list is too long."""
+    if wanted.logical_operator != LogicalOperators.AND:
+        raise ValueError("filters of requests are combined by `and` alone")
+    if wanted.sort_by not in ("created", "asc:created", "desc:created"):
+        raise ValueError(f"requests are sorted by `created`, not by `{wanted.sort_by}`")
+    for name in ("created", "updated"):
+        if getattr(wanted, name, None) is not None:
+            raise ValueError(f"requests cannot be filtered by `{name}`: filter them by the run or the status")
     tests = []
-    for field in ("id", "user", "reclaim_tolerance", "component_id", "step_run_id", "status", "pipeline_run_id",
-                  "pool_id", "preemption_initiated_by_id"):  # fmt: skip
-        value = getattr(wanted, field, None)
+    for name in (*_IDS, "reclaim_tolerance", "status"):
+        value = getattr(wanted, name, None)
         if value is None:
             continue
         values = value if isinstance(value, list) else [value]
         texts = {str(getattr(it, "value", it)).removeprefix("equals:") for it in values}
-        if odd := [it for it in texts if ":" in it]:
-            raise ValueError(f"the filter `{field}` takes a value and no `{odd[0].split(':')[0]}:`")
-        tests.append((field, texts))
-    for field in ("created", "updated"):
-        if getattr(wanted, field, None) is not None:
-            raise ValueError(f"requests cannot be filtered by `{field}`: filter them by the run or the status")
+        for text in texts:
+            if ":" in text:
+                raise ValueError(f"the filter `{name}` takes a value and no `{text.split(':')[0]}:`")
+            if name in _IDS and not _is_id(text):
+                raise ValueError(f"the filter `{name}` takes an id, and not the name `{text}`")
+        tests.append((name, texts))
 
     def matches(response: ResourceRequestResponse) -> bool:
         body = response.get_body()
@@ -438,13 +444,33 @@ def _matcher(wanted: ResourceRequestFilter) -> Any:
             "user": body.user_id,
             "component_id": body.component_ids[0] if body.component_ids else None,
         }
-        for field, texts in tests:
-            value = found[field] if field in found else getattr(body, field)
+        for name, texts in tests:
+            value = found[name] if name in found else getattr(body, name)
             if str(getattr(value, "value", value)) not in texts:
                 return False
         return True
 
     return matches
+
+
+_IDS = (
+    "id",
+    "user",
+    "component_id",
+    "step_run_id",
+    "pipeline_run_id",
+    "pool_id",
+    "preemption_initiated_by_id",
+)
+"""Filters that take ids."""
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _response(run: _StepRun, standing: _Standing, asked: dict[str, Any]) -> ResourceRequestResponse:
