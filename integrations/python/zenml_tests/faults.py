@@ -95,6 +95,30 @@ def test_a_step_that_is_deleted_while_it_waits_holds_no_place(
     assert not tries(tmp_path)
 
 
+def test_the_function_of_a_pipeline_starts_again_and_goes_on(
+    client: sluice.Client, server: ZenServer, tmp_path: Path
+) -> None:
+    pipeline = started(server, "training", tmp_path)
+    eventually(lambda: tries(tmp_path) or pipeline.poll() is not None)
+    run, _, _ = newest_run()
+    client.requeue(f"zenml-{run.id}")
+    eventually(lambda: client.step(f"zenml-{run.id}").attempt == 2)
+    time.sleep(20)
+    (tmp_path / "go").touch()
+    assert succeeded(server, pipeline)
+    run, steps, _ = newest_run()
+    assert run.status.value == "completed" and len(tries(tmp_path)) == 1
+
+
+def test_a_step_that_asks_for_nothing_is_a_step_of_its_own(
+    client: sluice.Client, server: ZenServer, tmp_path: Path
+) -> None:
+    assert succeeded(server, started(server, "plain", tmp_path))
+    run, steps, requests = newest_run()
+    assert steps == [("note", 1, "completed")] and not requests
+    assert client.step((tmp_path / "noted").read_text()).succeeded
+
+
 @pytest.fixture(autouse=True)
 def nothing_left(client: sluice.Client) -> None:
     client.cancel_many(all=True, grace_period=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 from zenml import pipeline, step
 from zenml.config import ResourceSettings
 from zenml.config.retry_config import StepRetryConfig
+from zenml.enums import StepRuntime
 
 
 @step(settings={"resources": ResourceSettings(cpu_count=0.5, memory="1GiB")})
@@ -44,6 +45,12 @@ def weigh(folder: str, model: int) -> int:
     return model * 3
 
 
+@step(runtime=StepRuntime.ISOLATED)
+def note(folder: str, text: str) -> str:
+    Path(folder, "noted").write_text(os.environ["SLUICE_STEP_ID"])
+    return text
+
+
 @step(settings={"resources": ResourceSettings(gpu_count=1, gpu_class="b200")})
 def impossible() -> int:
     return 0
@@ -58,10 +65,15 @@ def training(folder: str) -> int:
     return evaluate(folder, train(folder, prepare(folder)))
 
 
+@pipeline(dynamic=True, enable_cache=False)
+def plain(folder: str) -> str:
+    return note(folder, "asks for nothing")
+
+
 @pipeline(enable_cache=False)
 def static(folder: str) -> None:
     weigh(folder, prepare(folder))
 
 
 if __name__ == "__main__":
-    {"training": training, "static": static}[sys.argv[1]](sys.argv[2])
+    {"training": training, "plain": plain, "static": static}[sys.argv[1]](sys.argv[2])
