@@ -1,5 +1,6 @@
-"""Faults while a step of ZenML runs: an agent and the coordinator are killed, and the ZenML server is restarted. By hand,
-because ZenML's processes take their time to notice:
+"""Faults while a step of ZenML runs: an agent and the coordinator are killed, and the ZenML server is restarted.
+
+By hand, because ZenML's processes take their time to notice:
 
     SLUICE_BIN=target/debug target/python-zenml/bin/python -m pytest integrations/python/zenml_tests/faults.py
 """

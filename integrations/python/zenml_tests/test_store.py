@@ -214,7 +214,9 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("settings", "why"), REJECTED)
-def test_what_no_pool_can_hold_is_rejected_and_never_run_without(zen: Zen, settings: ResourceSettings, why: str) -> None:
+def test_what_no_pool_can_hold_is_rejected_and_never_run_without(
+    zen: Zen, settings: ResourceSettings, why: str
+) -> None:
     answer = zen.create(settings)
     assert answer.status == "rejected" and why in (answer.status_reason or "")
     zen.database.change(answer.step_run_id, status="failed")
@@ -236,7 +238,9 @@ def test_a_list_has_all_requests_of_this_server_alone(zen: Zen, empty: Path, tmp
     zen.until(held.id, "allocated")
 
     def listed(**filters: Any) -> list[UUID]:
-        page = zen.store.list_resource_requests(ResourceRequestFilter(project=PROJECT, sort_by="desc:created", **filters))
+        page = zen.store.list_resource_requests(
+            ResourceRequestFilter(project=PROJECT, sort_by="desc:created", **filters)
+        )
         assert page.total == len(page.items)
         return [it.id for it in page.items]
 
@@ -345,4 +349,3 @@ def test_a_missing_or_wrong_configuration_keeps_the_server_from_starting(
     stranger.write_text(json.dumps({**json.loads(cluster.context.read_text()), "token": "of-nobody"}))
     with pytest.raises(sluice.Unauthorized, match="token"):
         ResourcePoolStore(database, Config(default_subject="zenml", context=str(stranger)))
-

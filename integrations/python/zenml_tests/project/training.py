@@ -1,4 +1,4 @@
-"""A dynamic pipeline of three steps with different settings. The first attempt of `train` goes on until it is stopped."""
+"""A dynamic pipeline of three steps with different settings, of which `train` goes on until it may end."""
 
 import os
 import sys
@@ -29,9 +29,7 @@ def train(folder: str, count: int) -> int:
 
 @step(
     settings={
-        "resources": ResourceSettings(
-            gpu_count=1, gpu_class="a100", pool_resources={"licence": 1}, preemptible=True
-        )
+        "resources": ResourceSettings(gpu_count=1, gpu_class="a100", pool_resources={"licence": 1}, preemptible=True)
     },
     step_operator="on-sluice",
 )

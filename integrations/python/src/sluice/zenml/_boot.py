@@ -1,4 +1,4 @@
-"""Starts the program of a ZenML step on its host. Any Python from 3.8 on runs it: it is sent along, and imports nothing of Sluice.
+"""Starts the program of a ZenML step on its host. Python from 3.8 on runs it; it is sent along, and needs nothing else.
 
 It reads a line of JSON (`env`, `command`, `workdir`, `files` by their names, `archive`: its bytes) and an archive of
 code, from standard input or from a file that is deleted. So secrets are in no command line and no log.
@@ -25,7 +25,7 @@ HERE = "sluice-file:"
 """Begin of a variable's value that names one of `files`, and becomes its path."""
 
 LINGER = 10.0
-"""Seconds for which a program may go on after the stop signal before it is interrupted: ZenML has told it, or it is done."""
+"""Seconds between the stop signal and the interrupt of a program that goes on: ZenML has told it, or it is done."""
 
 
 def prepare(data: bytes) -> tuple[list[str], dict[str, str], str]:
@@ -100,6 +100,7 @@ def attend(command: list[str], environment: dict[str, str], folder: str) -> int:
     """Runs the program to its end; returns its exit code, or that of a shell if a signal ended it."""
     stopping: list[float] = []
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(time.monotonic()))
+
     # The stop signal goes to all processes of the allocation, also when ZenML has reported the end of the step and its
     # process is about to write the rest of its logs.
     def ignore() -> None:

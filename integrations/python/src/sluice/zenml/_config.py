@@ -89,7 +89,7 @@ def _check(where: str, key: str, value: Any) -> None:
     if key in ("subjects", "classes", "resources"):
         texts = isinstance(value, dict) and all(isinstance(it, str) and it for it in value.values())
         if not texts:
-            raise ConfigError(f"{where}: `{key}` is not an object of texts, such as {{\"name\": \"value\"}}")
+            raise ConfigError(f'{where}: `{key}` is not an object of texts, such as {{"name": "value"}}')
     elif key == "patience":
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 600:
             raise ConfigError(f"{where}: `patience` is {value!r}: write seconds from 0 to 600")

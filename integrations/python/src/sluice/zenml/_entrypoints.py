@@ -1,4 +1,4 @@
-"""How ZenML's steps and pipelines begin on a host: in the folder that has their code, which `_boot` has made current."""
+"""How ZenML's steps and pipelines begin on a host: in the folder of their code, which `_boot` has made current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ZenML's steps on the hosts of a cluster: within the allocation of their request, or as steps of their own."""
+"""Programs of ZenML's steps on hosts: within the allocation of their request, or as steps of their own."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Releases:
         threading.Thread(target=self._run, name="sluice-releases", daemon=True).start()
 
     def ask(self, request_id: UUID) -> None:
-        """Releases an allocation; its resources are free when its program has ended, and after `GRACE` at the latest."""
+        """Releases an allocation; its resources are free when its program has ended, or after `GRACE`."""
         with self._changed:
             self._asked.add(request_id)
             self._changed.notify()

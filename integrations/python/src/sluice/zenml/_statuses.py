@@ -6,9 +6,7 @@ from typing import Literal
 
 from sluice._model import AllocationState, Step
 
-Status = Literal[
-    "pending", "allocated", "preempting", "preempted", "cancelled", "rejected", "released", "expired"
-]
+Status = Literal["pending", "allocated", "preempting", "preempted", "cancelled", "rejected", "released", "expired"]
 """ZenML's statuses. `no_matching_pool` is not among them: ZenML would run the step without resources."""
 
 _BY_STATE: dict[AllocationState, Status] = {
@@ -28,7 +26,7 @@ _EXPIRED = frozenset({"not_renewed", "queue_timeout", "deadline_missed", "timed_
 
 
 def status_of(step: Step) -> Status:
-    """Returns the status of the request whose allocation this is. Raises `ValueError` if it is a step with a program."""
+    """Returns the status of the request that has this allocation. Raises `ValueError` for a step with a program."""
     if step.allocation is None:
         raise ValueError(f"{step.id} is a step with a program, not an allocation")
     status = _BY_STATE[step.allocation.state]

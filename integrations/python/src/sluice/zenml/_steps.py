@@ -25,7 +25,7 @@ class StepDefaults(BaseModel):
     resources: dict[str, str] = Field(default_factory=dict, description="Key of each resource of ZenML.")
 
 
-class _Asked:
+class Asked:
     """What `ResourceSettings` ask for, as a request."""
 
     def __init__(self, settings: Any) -> None:
@@ -45,7 +45,7 @@ def step_settings(defaults: StepDefaults, resource_settings: Any) -> Settings:
     config = Config(
         default_subject=defaults.subject, pool=defaults.pool, classes=defaults.classes, resources=defaults.resources
     )
-    settings = settings_of(_Asked(resource_settings), config)
+    settings = settings_of(Asked(resource_settings), config)
     tolerance = settings.pop("reclaim_tolerance")
     settings["preemptible"] = tolerance != "none"
     if tolerance == "any":

@@ -49,8 +49,9 @@ from sluice.zenml._names import (
     label_text,
     request_of,
 )
-from sluice.zenml._releases import Releases
+from sluice.zenml._releases import GRACE, Releases
 from sluice.zenml._statuses import Status, status_of
+from sluice.zenml._steps import Asked
 
 logger = get_logger(__name__)
 
@@ -69,18 +70,6 @@ CHUNK = 500
 
 MOST_LISTED = 10_000
 """Newest requests among which a list searches."""
-
-LIVE = frozenset(
-    {
-        ExecutionStatus.INITIALIZING,
-        ExecutionStatus.PROVISIONING,
-        ExecutionStatus.QUEUED,
-        ExecutionStatus.RUNNING,
-        ExecutionStatus.STOPPING,
-        ExecutionStatus.CANCELLING,
-    }
-)
-"""Statuses of a step run that may hold an allocation."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +136,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             settings = self._settings(run, resource_request, component)
             standing = _standing(self._allocate(run, settings))
         except Unsupported as unsupported:
-            standing = _Standing("rejected", f"Sluice cannot keep {unsupported}")
+            standing = _Standing("rejected", _cannot_keep(unsupported))
         except SluiceError as error:
             # An allocation that was made although the answer was lost is swept, because its step fails now.
             standing = _Standing("rejected", f"Sluice did not take the request: {error}")
@@ -184,7 +173,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         """Releases a request for its owner; one that has ended stays as it ended."""
         run = self._run(resource_request_id)
         try:
-            step = self._client.release(allocation_id(resource_request_id))
+            step = self._client.release(allocation_id(resource_request_id), grace_period=GRACE)
         except NotFound:
             return self._answer(run, self._without_allocation(resource_request_id))
         except Conflict as over:
@@ -293,7 +282,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
                 rows = session.exec(
                     select(StepRunSchema.id, StepRunSchema.status).where(col(StepRunSchema.id).in_(chunk))
                 )
-                live -= {found for found, status in rows if ExecutionStatus(status) in LIVE}
+                live -= {found for found, status in rows if not _is_over(ExecutionStatus(status))}
         yield from live
 
     # ---- Answers
@@ -318,11 +307,17 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             row = session.get(StepRunSchema, request_id)
             if row is None:
                 raise KeyError(f"there is no resource request {request_id}")
+            settings = row.get_step_configuration().config.resource_settings
             status = ExecutionStatus(row.status)
-            if status.is_failed and row.start_time is None or status in LIVE:
-                why = "Sluice did not take the request, or no longer has it"
-                return _Standing("rejected" if status != ExecutionStatus.RUNNING else "expired", why)
-            return _Standing("released", "Sluice no longer keeps it")
+        try:
+            refuse_deployment_fields(settings)
+            settings_of(Asked(settings), self._config)
+        except Unsupported as unsupported:
+            return _Standing("rejected", _cannot_keep(unsupported))
+        if _is_over(status):
+            return _Standing("released", "Sluice has no allocation of it, or no longer")
+        why = f"Sluice has no allocation {allocation_id(request_id)}: ask again"
+        return _Standing("expired" if status == ExecutionStatus.RUNNING else "rejected", why)
 
     def _answer(self, run: _StepRun, standing: _Standing) -> ResourceRequestResponse:
         text = standing.step.raw.get("env", {}).get(ASKED) if standing.step else None
@@ -369,6 +364,15 @@ def _step_run(row: StepRunSchema) -> _StepRun:
         user_id=row.user_id,
         created=row.created,
     )
+
+
+def _is_over(status: ExecutionStatus) -> bool:
+    """Whether a step run of this status holds nothing any more."""
+    return bool(status.is_finished) or status == ExecutionStatus.RETRYING
+
+
+def _cannot_keep(unsupported: Unsupported) -> str:
+    return f"Sluice cannot keep {unsupported}"
 
 
 def _standing(step: Step) -> _Standing:
@@ -564,5 +568,3 @@ def _queue_entries(run: _StepRun, standing: _Standing) -> list[ResourcePoolQueue
             enqueued_at=_naive(step.submitted_at),
         )
     ]
-
-

@@ -184,5 +184,3 @@ class _Socket:
         if len(data) < count:
             raise Unreachable("the coordinator ended the connection")
         return data
-
-
