@@ -42,6 +42,8 @@ class ZenServer:
             "ZENML_DEFAULT_USER_PASSWORD": "secret",
             "ZENML_SERVER_AUTO_ACTIVATE": "1",
             "ZENML_SERVER_DEPLOYMENT_TYPE": "other",
+            # Else tokens of before a restart are not known after it.
+            "ZENML_SERVER_JWT_SECRET_KEY": "of-these-tests-alone-of-these-tests-alone",
             "ZENML_STORE_URL": f"sqlite:///{self.folder}/zenml.db",
         }
         program = [sys.executable, *PROGRAM, self.url.rpartition(":")[2]]
