@@ -14,8 +14,8 @@ from sluice.zenml._names import allocation_id
 GRACE = 30.0
 """Longest time, in seconds, for which the program of an ended step may go on, such as to write the rest of its logs."""
 
-PAUSE = 2.0
-"""Seconds between two tries while the coordinator is away."""
+FIRST_PAUSE, LAST_PAUSE = 1.0, 30.0
+"""Seconds between two tries while the coordinator is away: they double."""
 
 SWEEP = 30.0
 """Seconds between two searches for allocations whose step has ended without a word, or is gone."""
@@ -41,7 +41,7 @@ class Releases:
             self._changed.notify()
 
     def _run(self) -> None:
-        next_sweep = time.monotonic()
+        next_sweep, pause = time.monotonic(), FIRST_PAUSE
         while True:
             try:
                 if time.monotonic() >= next_sweep:
@@ -49,10 +49,12 @@ class Releases:
                     for request_id in self._left_over():
                         self.ask(request_id)
                 self._release_due()
+                pause = FIRST_PAUSE
             except Exception as error:
                 # The coordinator or the database is away for the moment; what is asked for stays asked for.
                 self._complain(f"releasing allocations of ended steps failed, and is tried again: {error}")
-                time.sleep(PAUSE)
+                time.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
             with self._changed:
                 if not self._asked:
                     self._changed.wait(max(0.0, next_sweep - time.monotonic()))

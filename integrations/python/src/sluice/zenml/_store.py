@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 from sqlmodel import Session, col, select
-from zenml.enums import ExecutionStatus, LogicalOperators, ResourceRequestReclaimTolerance, ResourceRequestRuntimeState
+from zenml.enums import ExecutionStatus, ResourceRequestRuntimeState
 from zenml.logger import get_logger
 from zenml.models import (
     Page,
@@ -23,11 +22,7 @@ from zenml.models import (
     ResourceRequestRenewalRequest,
     ResourceRequestRequest,
     ResourceRequestResponse,
-    ResourceRequestResponseBody,
-    ResourceRequestResponseMetadata,
-    ResourceRequestResponseResources,
 )
-from zenml.models.v2.core.resource_request import ResourcePoolAllocation, ResourcePoolQueueItem, ResourceRequestDemand
 from zenml.zen_stores.resource_pools.store_interface import ResourcePoolsSQLStoreInterface
 from zenml.zen_stores.schemas import StackComponentSchema, StepRunSchema
 
@@ -50,7 +45,7 @@ from sluice.zenml._names import (
     request_of,
 )
 from sluice.zenml._releases import GRACE, Releases
-from sluice.zenml._statuses import Status, status_of
+from sluice.zenml._responses import Standing, StepRun, matcher_of, response_of, standing_of, step_run_of
 from sluice.zenml._steps import Asked
 
 logger = get_logger(__name__)
@@ -70,29 +65,6 @@ CHUNK = 500
 
 MOST_LISTED = 10_000
 """Newest requests among which a list searches."""
-
-
-@dataclass(frozen=True)
-class _StepRun:
-    """A step run as ZenML's database has it."""
-
-    id: UUID
-    name: str
-    run_id: UUID
-    run_name: str
-    project_id: UUID
-    user_id: UUID | None
-    created: datetime
-
-
-@dataclass(frozen=True)
-class _Standing:
-    """What became of a request."""
-
-    status: Status
-    reason: str
-    step: Step | None = None
-    """Its allocation, if the coordinator has one."""
 
 
 class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
@@ -129,24 +101,24 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         row = session.get(StepRunSchema, resource_request.step_run_id)
         if row is None:
             raise KeyError(f"there is no step run {resource_request.step_run_id}")
-        run = _step_run(row)
+        run = step_run_of(row)
         component = self._component(session, resource_request)
         try:
             refuse_deployment_fields(row.get_step_configuration().config.resource_settings)
             settings = self._settings(run, resource_request, component)
-            standing = _standing(self._allocate(run, settings))
+            standing = standing_of(self._allocate(run, settings))
         except Unsupported as unsupported:
-            standing = _Standing("rejected", _cannot_keep(unsupported))
+            standing = Standing("rejected", _cannot_keep(unsupported))
         except SluiceError as error:
             # An allocation that was made although the answer was lost is swept, because its step fails now.
-            standing = _Standing("rejected", f"Sluice did not take the request: {error}")
-        return _response(run, standing, _asked(resource_request, component))
+            standing = Standing("rejected", f"Sluice did not take the request: {error}")
+        return response_of(run, standing, _asked(resource_request, component))
 
     def get_resource_request(self, resource_request_id: UUID, hydrate: bool = True) -> ResourceRequestResponse:
         """Returns a request as it is now."""
         run = self._run(resource_request_id)
         try:
-            standing = _standing(self._client.step(allocation_id(resource_request_id)))
+            standing = standing_of(self._client.step(allocation_id(resource_request_id)))
         except NotFound:
             standing = self._without_allocation(resource_request_id)
         return self._answer(run, standing)
@@ -155,7 +127,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         self, filter_model: ResourceRequestFilter, hydrate: bool = False
     ) -> Page[ResourceRequestResponse]:
         """Lists the requests of this server, the newest first unless `sort_by` is `asc:created`."""
-        matches = _matcher(filter_model)
+        matches = matcher_of(filter_model)
         found = [it for it in self._answers(filter_model) if matches(it)]
         if filter_model.sort_by in ("created", "asc:created"):
             found.reverse()
@@ -180,7 +152,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             if over.code != "step_over":
                 raise
             step = self._client.step(allocation_id(resource_request_id))
-        return self._answer(run, _standing(step))
+        return self._answer(run, standing_of(step))
 
     def renew_resource_request(
         self, resource_request_id: UUID, renewal_request: ResourceRequestRenewalRequest
@@ -196,9 +168,9 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             return self._answer(run, self._renewed(resource_request_id, renewal_request))
         except (Unreachable, Busy) as away:
             if state == ResourceRequestRuntimeState.PENDING:
-                return self._answer(run, _Standing("pending", f"The coordinator of Sluice is away: {away}"))
+                return self._answer(run, Standing("pending", f"The coordinator of Sluice is away: {away}"))
             if state == ResourceRequestRuntimeState.SUBMITTED:
-                return self._answer(run, _Standing("allocated", f"The coordinator of Sluice is away: {away}"))
+                return self._answer(run, Standing("allocated", f"The coordinator of Sluice is away: {away}"))
             raise
 
     def release_step_run_resources(self, session: Session, step_run_id: UUID) -> None:
@@ -207,7 +179,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
 
     # ---- Allocations
 
-    def _settings(self, run: _StepRun, request: ResourceRequestRequest, component: tuple[UUID, str]) -> Settings:
+    def _settings(self, run: StepRun, request: ResourceRequestRequest, component: tuple[UUID, str]) -> Settings:
         settings = settings_of(request, self._config)
         component_id, name = component
         subject = self._config.subject_of(str(component_id), name)
@@ -237,7 +209,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         }
         return {**settings, **own}
 
-    def _allocate(self, run: _StepRun, settings: Settings) -> Step:
+    def _allocate(self, run: StepRun, settings: Settings) -> Step:
         """Asks for an allocation; a second call for the same step run finds the first one's."""
         try:
             return self._client.allocate(**settings)
@@ -250,7 +222,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             raise Unsupported("step_run_id", f"{step.id} was not made by this server of ZenML")
         return step
 
-    def _renewed(self, request_id: UUID, renewal: ResourceRequestRenewalRequest) -> _Standing:
+    def _renewed(self, request_id: UUID, renewal: ResourceRequestRenewalRequest) -> Standing:
         lease = _seconds_until(renewal.lease_expires_at)
         state = renewal.runtime_state
         told = state.value if state and state.value in ("submitted", "running", "idle") else None
@@ -266,7 +238,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             if over.code != "step_over":
                 raise
             step = self._quick.step(name)
-        return _standing(step)
+        return standing_of(step)
 
     def _left_over(self) -> Iterator[UUID]:
         """Yields the requests of this server whose step has ended or is gone, and that nobody released."""
@@ -287,13 +259,13 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
 
     # ---- Answers
 
-    def _run(self, request_id: UUID) -> _StepRun:
+    def _run(self, request_id: UUID) -> StepRun:
         """Returns the step run of a request. Raises `KeyError` if there is none; ZenML cancels its step then."""
         with Session(self.store.engine) as session:
             row = session.get(StepRunSchema, request_id)
             if row is None or row.resource_request_id not in (None, request_id):
                 raise KeyError(f"there is no resource request {request_id}")
-            return _step_run(row)
+            return step_run_of(row)
 
     def _component(self, session: Session, request: ResourceRequestRequest) -> tuple[UUID, str]:
         """Returns the id and the name of the stack component that a request is from."""
@@ -301,7 +273,7 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         row = session.get(StackComponentSchema, component_id)
         return component_id, row.name if row else str(component_id)
 
-    def _without_allocation(self, request_id: UUID) -> _Standing:
+    def _without_allocation(self, request_id: UUID) -> Standing:
         """Says what became of a request that the coordinator does not have."""
         with Session(self.store.engine) as session:
             row = session.get(StepRunSchema, request_id)
@@ -313,18 +285,18 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             refuse_deployment_fields(settings)
             settings_of(Asked(settings), self._config)
         except Unsupported as unsupported:
-            return _Standing("rejected", _cannot_keep(unsupported))
+            return Standing("rejected", _cannot_keep(unsupported))
         if _is_over(status):
-            return _Standing("released", "Sluice has no allocation of it, or no longer")
+            return Standing("released", "Sluice has no allocation of it, or no longer")
         why = f"Sluice has no allocation {allocation_id(request_id)}: ask again"
-        return _Standing("expired" if status == ExecutionStatus.RUNNING else "rejected", why)
+        return Standing("expired" if status == ExecutionStatus.RUNNING else "rejected", why)
 
-    def _answer(self, run: _StepRun, standing: _Standing) -> ResourceRequestResponse:
+    def _answer(self, run: StepRun, standing: Standing) -> ResourceRequestResponse:
         text = standing.step.raw.get("env", {}).get(ASKED) if standing.step else None
         asked = _parsed(text) or self._asked_by(run)
-        return _response(run, standing, asked)
+        return response_of(run, standing, asked)
 
-    def _asked_by(self, run: _StepRun) -> dict[str, Any]:
+    def _asked_by(self, run: StepRun) -> dict[str, Any]:
         """Returns what a step run asks for, by its settings: for a request that has no allocation."""
         with Session(self.store.engine) as session:
             row = session.get(StepRunSchema, run.id)
@@ -345,25 +317,13 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         if wanted.project:
             query = query.where(StepRunSchema.project_id == UUID(str(wanted.project)))
         with Session(self.store.engine) as session:
-            runs = [_step_run(row) for row in session.exec(query)]
+            runs = [step_run_of(row) for row in session.exec(query)]
         for chunk in _chunks(runs):
             ids = [allocation_id(run.id) for run in chunk]
             steps = {step.id: step for step in self._client.steps(id=ids)}
             for run in chunk:
                 step = steps.get(allocation_id(run.id))
-                yield self._answer(run, _standing(step) if step else self._without_allocation(run.id))
-
-
-def _step_run(row: StepRunSchema) -> _StepRun:
-    return _StepRun(
-        id=row.id,
-        name=row.name,
-        run_id=row.pipeline_run_id,
-        run_name=row.pipeline_run.name,
-        project_id=row.project_id,
-        user_id=row.user_id,
-        created=row.created,
-    )
+                yield self._answer(run, standing_of(step) if step else self._without_allocation(run.id))
 
 
 def _is_over(status: ExecutionStatus) -> bool:
@@ -375,10 +335,6 @@ def _cannot_keep(unsupported: Unsupported) -> str:
     return f"Sluice cannot keep {unsupported}"
 
 
-def _standing(step: Step) -> _Standing:
-    return _Standing(status_of(step), step.reason.message, step)
-
-
 def _chunks(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (items[first : first + CHUNK] for first in range(0, len(items), CHUNK))
 
@@ -387,11 +343,6 @@ def _seconds_until(moment: datetime) -> float:
     """Returns the seconds until a time of ZenML, within those of a lease."""
     at = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return min(max((at - datetime.now(timezone.utc)).total_seconds(), MIN_LEASE), MAX_LEASE)
-
-
-def _naive(moment: datetime | None) -> datetime | None:
-    """Returns a time as ZenML has it: in UTC, without saying so."""
-    return moment.astimezone(timezone.utc).replace(tzinfo=None) if moment else None
 
 
 def _asked(request: ResourceRequestRequest, component: tuple[UUID, str]) -> dict[str, Any]:
@@ -411,160 +362,3 @@ def _parsed(text: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _invented(kind: str, name: str) -> UUID:
-    """Makes the id that ZenML needs of something that has a name here."""
-    return uuid5(NAMESPACE_URL, f"sluice:{kind}:{name}")
-
-
-def _matcher(wanted: ResourceRequestFilter) -> Callable[[ResourceRequestResponse], bool]:
-    """Returns the test of a filter; raises `ValueError` for a form that is not kept, so that no list is too long."""
-    if wanted.logical_operator != LogicalOperators.AND:
-        raise ValueError("filters of requests are combined by `and` alone")
-    if wanted.sort_by not in ("created", "asc:created", "desc:created"):
-        raise ValueError(f"requests are sorted by `created`, not by `{wanted.sort_by}`")
-    for name in ("created", "updated"):
-        if getattr(wanted, name, None) is not None:
-            raise ValueError(f"requests cannot be filtered by `{name}`: filter them by the run or the status")
-    tests = []
-    for name in (*_IDS, "reclaim_tolerance", "status"):
-        value = getattr(wanted, name, None)
-        if value is None:
-            continue
-        values = value if isinstance(value, list) else [value]
-        texts = {str(getattr(it, "value", it)).removeprefix("equals:") for it in values}
-        for text in texts:
-            if ":" in text:
-                raise ValueError(f"the filter `{name}` takes a value and no `{text.split(':')[0]}:`")
-            if name in _IDS and not _is_id(text):
-                raise ValueError(f"the filter `{name}` takes an id, and not the name `{text}`")
-        tests.append((name, texts))
-
-    def matches(response: ResourceRequestResponse) -> bool:
-        body = response.get_body()
-        found = {
-            "id": response.id,
-            "user": body.user_id,
-            "component_id": body.component_ids[0] if body.component_ids else None,
-        }
-        for name, texts in tests:
-            value = found[name] if name in found else getattr(body, name)
-            if str(getattr(value, "value", value)) not in texts:
-                return False
-        return True
-
-    return matches
-
-
-_IDS = (
-    "id",
-    "user",
-    "component_id",
-    "step_run_id",
-    "pipeline_run_id",
-    "pool_id",
-    "preemption_initiated_by_id",
-)
-"""Filters that take ids."""
-
-
-def _is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _response(run: _StepRun, standing: _Standing, asked: dict[str, Any]) -> ResourceRequestResponse:
-    step = standing.step
-    demands = [ResourceRequestDemand.model_validate(it) for it in asked.get("demands", [])]
-    allocation = step.allocation if step else None
-    pool = step.pool if step else None
-    ended = _naive(step.finished_at) if step else None
-    wait = asked.get("wait")
-    holder = allocation.holder if allocation else None
-    body = ResourceRequestResponseBody(
-        created=_naive(step.submitted_at) if step else run.created,
-        updated=(ended or _naive(step.started_at) or _naive(step.submitted_at)) if step else run.created,
-        user_id=run.user_id,
-        component_ids=asked.get("components", []),
-        step_run_id=run.id,
-        step_name=run.name,
-        pipeline_run_id=run.run_id,
-        pipeline_run_name=run.run_name,
-        project_id=run.project_id,
-        pool_id=_invented("pool", pool) if pool else None,
-        pool_name=pool,
-        demands=demands,
-        status=standing.status,
-        status_reason=standing.reason,
-        runtime_state=holder or ResourceRequestRuntimeState.UNKNOWN,
-        reclaim_tolerance=asked.get("reclaim_tolerance", ResourceRequestReclaimTolerance.ANY),
-        lease_expires_at=_naive(allocation.expires_at) if allocation else None,
-        allocation_deadline=_naive(step.submitted_at + timedelta(seconds=wait)) if step and wait else None,
-        allocated_at=_naive(step.started_at) if step else None,
-        queued_at=_naive(step.submitted_at) if step else None,
-        released_at=ended,
-        preemption_initiated_by_id=request_of(step.raw.get("preempted_by")) if step else None,
-    )
-    return ResourceRequestResponse(
-        id=run.id,
-        body=body,
-        metadata=ResourceRequestResponseMetadata(),
-        resources=ResourceRequestResponseResources(
-            allocations=_grants(run, standing, demands, body), queue_entries=_queue_entries(run, standing)
-        ),
-    )
-
-
-def _grants(
-    run: _StepRun, standing: _Standing, demands: list[ResourceRequestDemand], body: ResourceRequestResponseBody
-) -> list[ResourcePoolAllocation]:
-    """Returns one grant for each demand of an allocation that was granted."""
-    step = standing.step
-    if step is None or step.started_at is None or step.pool is None:
-        return []
-    state = standing.status if standing.status in ("preempting", "preempted") else "none"
-    return [
-        ResourcePoolAllocation(
-            id=_invented("grant", f"{run.id}:{number}"),
-            request_id=run.id,
-            demand_index=number,
-            pool_id=_invented("pool", step.pool),
-            pool_name=step.pool,
-            resource_id=_invented("resource", demand.resource or demand.kind or "resource"),
-            resource=demand.resource or demand.kind,
-            resource_kind=demand.kind or "custom",
-            class_name=demand.class_name or (step.raw.get("merged") or {}).get("platform") or "default",
-            quantity=demand.quantity,
-            unit=demand.unit,
-            policy_id=_invented("policy", f"{step.pool}/{step.subject}"),
-            priority=int(step.raw.get("priority") or 0),
-            component_id=body.component_ids[0] if body.component_ids else UUID(int=0),
-            preemption_state=state,
-            preemption_reason=standing.reason if state != "none" else None,
-            released_at=_naive(step.finished_at),
-            created=_naive(step.started_at),
-        )
-        for number, demand in enumerate(demands)
-    ]
-
-
-def _queue_entries(run: _StepRun, standing: _Standing) -> list[ResourcePoolQueueItem]:
-    step = standing.step
-    if step is None or standing.status != "pending":
-        return []
-    pool = step.pool or "any"
-    return [
-        ResourcePoolQueueItem(
-            id=_invented("queued", str(run.id)),
-            request_id=run.id,
-            pool_id=_invented("pool", pool),
-            pool_name=step.pool,
-            policy_id=_invented("policy", f"{pool}/{step.subject}"),
-            priority=int(step.raw.get("priority") or 0),
-            enqueued_at=_naive(step.submitted_at),
-        )
-    ]
