@@ -11,7 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, Cluster
+from conftest import SMALL
+from dev_cluster import Cluster
 
 import sluice
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL, Cluster
+from conftest import SMALL
+from dev_cluster import Cluster
 
 import sluice
 from sluice import _calls, _worker

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import httpx
 import pytest
-from conftest import SMALL, Cluster
+from conftest import SMALL
+from dev_cluster import Cluster
 
 import sluice
 from sluice import _errors, _model, _spec

@@ -1,0 +1,207 @@
+"""Programs of ZenML's steps on hosts: within the allocation of their request, or as steps of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+from zenml.client import Client as ZenML
+from zenml.config.global_config import GlobalConfiguration
+from zenml.constants import ENV_ZENML_LOCAL_STORES_PATH
+from zenml.enums import ExecutionStatus
+from zenml.logger import get_logger
+from zenml.models import StepRunResponse
+from zenml.utils import source_utils
+
+from sluice._client import Client
+from sluice._context import Context
+from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, Unauthorized, Unreachable
+from sluice._flow import pauses
+from sluice._model import Step
+from sluice._spec import Settings
+from sluice.zenml import _archive
+from sluice.zenml._names import allocation_id, program_id
+from sluice.zenml._releases import GRACE
+from sluice.zenml._websocket import Ran, run_inside
+
+logger = get_logger(__name__)
+
+LEASE = 600.0
+"""Lease, in seconds, of the allocation of a command step, which sends no heartbeats: each look at it renews it."""
+
+PATIENCE = 60.0
+"""Seconds for which the start of a program is tried again while the coordinator is away."""
+
+TAIL = 4096
+"""Bytes of a failed program's output that are logged."""
+
+CONTEXT_FILE = "context.json"
+
+
+def quiet() -> None:
+    """Keeps each call to the coordinator out of the logs, which ZenML shows to its users."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+class HostSettings(BaseModel):
+    """Attributes that the step operator and the orchestrator have in common."""
+
+    context: str | None = Field(
+        default=None, description="Name or path of the context of the cluster; the usual one if absent."
+    )
+    python: str = Field(
+        default="python3",
+        description="Python of the hosts that has ZenML and this package, such as /shared/venv/bin/python.",
+    )
+    code: Literal["archive", "shared"] = Field(
+        default="archive",
+        description="How hosts get the code: as an archive that is sent along, or by a shared file system.",
+    )
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to start: its command, variables, which may be secret, and files for it alone."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+class Programs:
+    """Starts, watches and stops programs."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        quiet()
+        self._settings = settings
+        self._context = Context.load(settings.context)
+        self.client = Client(self._context)
+
+    # ---- Within an allocation
+
+    def start_inside(self, step_run: StepRunResponse, program: Program) -> None:
+        """Starts a program in the allocation of its step run. It lives as long as the allocation at most."""
+        boot = ["-c", "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))", str(len(_archive.BOOT))]
+        command = [self._settings.python, *boot, "inside"]
+        stdin = _archive.BOOT + self._request(program)
+        deadline = time.monotonic() + PATIENCE
+        for pause in pauses():
+            try:
+                ran = run_inside(self._context, allocation_id(step_run.id), command, stdin)
+                break
+            except (Unreachable, Busy):
+                # A second call finds what the first one has started.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(pause)
+        if ran.code != 0:
+            raise RuntimeError(f"the program of step run {step_run.id} was not started on its host: {_said(ran)}")
+
+    def status(self, step_run: StepRunResponse) -> ExecutionStatus:
+        """Returns how far the program of a step run is: ZenML knows no other words for it than these three."""
+        try:
+            allocation = self.client.step(allocation_id(step_run.id))
+        except NotFound:
+            return self.status_of_step(program_id(step_run.id))
+        if allocation.ended:
+            return self._after_allocation(step_run, allocation)
+        if step_run.config.command is not None and allocation.state == "running":
+            self.client.renew(allocation, state="running", lease=LEASE)
+        try:
+            ran = run_inside(self._context, allocation.id, ["cat", ".zenml/exit"])
+        except (Forbidden, Unauthorized):
+            raise
+        except Refused as refused:
+            # The allocation is ending, or the host is away for the moment.
+            logger.debug("Cannot look at step run `%s`: %s", step_run.id, refused)
+            return ExecutionStatus.RUNNING
+        code = bytes(ran.stdout).strip()
+        if ran.code != 0 or not code.isdigit():
+            return ExecutionStatus.RUNNING
+        if code == b"0":
+            return ExecutionStatus.COMPLETED
+        tail = run_inside(self._context, allocation.id, ["tail", "-c", str(TAIL), ".zenml/output"])
+        logger.error("The program of step run `%s` exited with %s:\n%s", step_run.id, code.decode(), _text(tail.stdout))
+        return ExecutionStatus.FAILED
+
+    def _after_allocation(self, step_run: StepRunResponse, allocation: Step) -> ExecutionStatus:
+        """Returns how a step ended whose allocation is gone: as it has told ZenML itself, if it has."""
+        if ZenML().get_run_step(step_run.id, hydrate=False).status.is_successful:
+            return ExecutionStatus.COMPLETED
+        logger.warning("The allocation of step run `%s` has ended: %s.", step_run.id, allocation.reason.message)
+        return ExecutionStatus.FAILED
+
+    def stop(self, step_run: StepRunResponse) -> None:
+        """Stops the program of a step run, and lets its resources go."""
+        try:
+            self.client.release(allocation_id(step_run.id), grace_period=GRACE)
+        except NotFound:
+            with suppress(NotFound):
+                self.client.cancel(program_id(step_run.id), grace_period=GRACE)
+        except Conflict as over:
+            if over.code != "step_over":
+                raise
+
+    # ---- As a step of its own
+
+    def submit(self, program: Program, settings: Settings) -> Step:
+        """Submits a program as a step. The request, which has secrets, is a file that the step deletes at once."""
+        with tempfile.TemporaryDirectory(prefix="sluice-zenml-") as folder:
+            boot, request = Path(folder, "boot.py"), Path(folder, "request")
+            boot.write_bytes(_archive.BOOT)
+            request.touch(mode=0o600)
+            request.write_bytes(self._request(program))
+            whole: Settings = {**settings, "inputs": [boot, request], "workdir": None}
+            return self.client.submit([self._settings.python, "boot.py", "step", "request"], **whole)
+
+    def status_of_step(self, step_id: str) -> ExecutionStatus:
+        """Returns how far a step is, in ZenML's words."""
+        try:
+            step = self.client.step(step_id)
+        except NotFound:
+            return ExecutionStatus.FAILED
+        if not step.ended:
+            return ExecutionStatus.RUNNING
+        if not step.succeeded:
+            logger.error("%s", self._failure(step))
+        return ExecutionStatus.COMPLETED if step.succeeded else ExecutionStatus.FAILED
+
+    def context_file(self) -> str:
+        """Returns the context as a file for a program that itself starts steps: certificates are in it as texts."""
+        found: dict[str, Any] = {"http": self._context.url, "token": self._context.token}
+        if self._context.ca is not None:
+            raise ValueError(
+                "a pipeline that runs on a host needs a context there: set `context` to its path on all hosts, because "
+                f"{self._context.path} has certificates beside it"
+            )
+        return json.dumps({name: value for name, value in found.items() if value is not None})
+
+    def _failure(self, step: Step) -> str:
+        said = self.client.output(step, "stderr")[-TAIL:] if step.attempt else b""
+        return f"{step.id} is {step.state}: {step.reason.message}\n{_text(said)}"
+
+    def _request(self, program: Program) -> bytes:
+        root = Path(source_utils.get_source_root())
+        shared = self._settings.code == "shared"
+        command = list(program.command)
+        if command and command[0] == "python":
+            command[0] = self._settings.python
+        environment = {ENV_ZENML_LOCAL_STORES_PATH: GlobalConfiguration().local_stores_path, **program.environment}
+        code = b"" if shared else _archive.packed(root)
+        return _archive.request(command, environment, str(root) if shared else None, code, program.files)
+
+
+def _said(ran: Ran) -> str:
+    return _text(ran.stderr[-TAIL:]) or ran.why or f"it exited with {ran.code}"
+
+
+def _text(data: bytes | bytearray) -> str:
+    return bytes(data).decode("utf-8", "replace").strip()
