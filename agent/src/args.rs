@@ -91,6 +91,9 @@ pub(crate) enum Command {
     Join {
         /// The line; standard input where it is left out or `-`, so that no list of processes shows it.
         line: Option<String>,
+        /// The agent.yaml of a Determined agent, of which the host keeps its name and its pool.
+        #[arg(long, value_name = "FILE")]
+        from: Option<PathBuf>,
         /// Also where this host has joined already: it is a new one then.
         #[arg(long)]
         anew: bool,

@@ -1,6 +1,7 @@
 //! The subcommands of the agent: each prints its result and exits.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use sluice_common::api::HostView;
@@ -9,7 +10,7 @@ use crate::args::Args;
 use crate::config::{self, ConfigError, RawConfig};
 use crate::epoch::EpochFile;
 use crate::serve::lock;
-use crate::{detect, join, supervisor};
+use crate::{detect, determined, join, supervisor};
 
 pub(crate) fn checked(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
     let path = args.config.display().to_string();
@@ -53,9 +54,19 @@ pub(crate) fn join_by_hand(
     raw: Result<RawConfig, ConfigError>,
     args: Args,
     line: Option<&str>,
+    from: Option<&Path>,
     anew: bool,
 ) -> anyhow::Result<()> {
-    let (applicant, _) = raw?.applicant(&args.overrides())?;
+    let mut overrides = args.overrides();
+    if let Some(path) = from {
+        let agent = determined::read(path)?;
+        for note in &agent.notes {
+            writeln!(std::io::stderr(), "note: {}: {note}", path.display())?;
+        }
+        overrides.node = overrides.node.or(agent.node);
+        overrides.pool = overrides.pool.or(agent.pool);
+    }
+    let (applicant, _) = raw?.applicant(&overrides)?;
     let line = match line.filter(|line| *line != "-") {
         Some(line) => line.parse()?,
         None => join::from_stdin()?,

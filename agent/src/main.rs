@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod credentials_dir;
 mod detect;
+mod determined;
 mod durable_file;
 mod endpoint_files;
 mod engine;
@@ -66,10 +67,21 @@ fn main() -> ExitCode {
         Some(Command::Detect) => commands::print_detection(raw, &args),
         Some(Command::QueryDriver) => detect::query_driver(args.nvml_library),
         Some(Command::Supervisor) => commands::print_supervisor(raw, &args),
-        Some(Command::Join { ref line, anew }) => {
-            let line = line.clone();
+        Some(Command::Join {
+            ref line,
+            ref from,
+            anew,
+        }) => {
+            let (line, from) = (line.clone(), from.clone());
             // Prints the result for a person at a terminal.
-            return told(commands::join_by_hand(raw, args, line.as_deref(), anew));
+            let from = from.as_deref();
+            return told(commands::join_by_hand(
+                raw,
+                args,
+                line.as_deref(),
+                from,
+                anew,
+            ));
         }
         Some(Command::ForgetEpoch) => return told(commands::forget_epoch(raw, args)),
         None => run(raw, args, log),

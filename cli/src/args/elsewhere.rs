@@ -49,7 +49,7 @@ pub(crate) enum ResourcePoolCommand {
         #[arg(value_name = "POOL")]
         name: String,
     },
-    /// List pools.
+    /// List all pools.
     List,
     /// Delete a pool, with its policies.
     Delete {
@@ -78,7 +78,7 @@ pub(crate) enum ResourcePoolCommand {
         #[command(flatten)]
         policy: PolicyName,
     },
-    /// List policies.
+    /// List the policies of a pool, of a subject, or all.
     ListPolicies {
         #[arg(value_name = "POOL")]
         pool: Option<String>,
@@ -230,16 +230,13 @@ pub(crate) enum ResourceCommand {
     },
 }
 
-/// Words of a command line.
-type Words = Vec<String>;
-
-fn words<const N: usize>(words: [&str; N]) -> Words {
+fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
 impl ResourcePoolCommand {
     /// Returns our command for the same, if it only reads or deletes.
-    pub(super) fn ours(&self) -> Option<Words> {
+    pub(super) fn ours(&self) -> Option<Vec<String>> {
         Some(match self {
             Self::Create { .. }
             | Self::Update { .. }
@@ -285,7 +282,7 @@ impl RequestView {
 
 impl ResourceRequestCommand {
     /// Returns our command for the same.
-    pub(super) fn ours(&self) -> Words {
+    pub(super) fn ours(&self) -> Vec<String> {
         match self {
             Self::List => words(["get", "steps"]),
             Self::Describe { id } => words(["describe", "step", id]),
@@ -296,7 +293,7 @@ impl ResourceRequestCommand {
 
 impl ResourceCommand {
     /// Returns our command for the same.
-    pub(super) fn ours(&self) -> Words {
+    pub(super) fn ours(&self) -> Vec<String> {
         match self {
             Self::Info { node } => words(["describe", "node", node]),
             Self::List { pool, platform, .. } => match (pool.as_slice(), platform) {

@@ -71,11 +71,11 @@ pub(super) fn documents(
             .iter()
             .for_each(|note| out.warning(&place.noted(note)));
         match put(document, &place, out)? {
-            Some(SentDocument::Put(document)) => {
-                request.put.push(document);
+            Some(AppliedDocument::Put(document)) => {
+                request.put.push(*document);
                 places.push(place);
             }
-            Some(SentDocument::Foreign(document)) => foreign.add(document, place),
+            Some(AppliedDocument::Foreign(document)) => foreign.add(document, place),
             None => {}
         }
     }
@@ -139,8 +139,10 @@ pub(super) fn deletes(
     } in read(file)?
     {
         match put(document, &place, out)? {
-            Some(SentDocument::Put(document)) => deletes.push((delete(document, &place)?, place)),
-            Some(SentDocument::Foreign(document)) => {
+            Some(AppliedDocument::Put(document)) => {
+                deletes.push((delete(*document, &place)?, place))
+            }
+            Some(AppliedDocument::Foreign(document)) => {
                 let delete = foreign::delete(&document);
                 let delete = delete.map_err(|why| Failure::Failed(format!("{place}: {why}")))?;
                 deletes.push((delete, place));
@@ -212,8 +214,8 @@ fn read(file: &Path) -> Result<Vec<LocatedDocument>, Failure> {
 }
 
 /// A document to be carried out.
-enum SentDocument {
-    Put(PutDocument),
+enum AppliedDocument {
+    Put(Box<PutDocument>),
     Foreign(ForeignDocument),
 }
 
@@ -222,11 +224,11 @@ fn put(
     document: Document,
     place: &DocumentLocation,
     out: Out,
-) -> Result<Option<SentDocument>, Failure> {
+) -> Result<Option<AppliedDocument>, Failure> {
     let (kind, way) = match document.put() {
-        Ok(document) => return Ok(Some(SentDocument::Put(document))),
+        Ok(document) => return Ok(Some(AppliedDocument::Put(Box::new(document)))),
         Err(SkippedDocument::Foreign(document)) => {
-            return Ok(Some(SentDocument::Foreign(document)));
+            return Ok(Some(AppliedDocument::Foreign(document)));
         }
         Err(SkippedDocument::ReadOnly(what)) => {
             out.notice(&format!("{place}: {what}"));

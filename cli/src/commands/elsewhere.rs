@@ -216,7 +216,12 @@ fn put_policy(
 /// Reads the amounts of a flag, if it is given.
 fn table(flag: &str, text: Option<&str>) -> Result<Option<ResourceTable>, Failure> {
     let Some(text) = text else { return Ok(None) };
-    let amounts = json!({"reserved": zenml::amounts(flag, text)?});
+    let values: Vec<Value> = documents::values(text, flag)?;
+    let value = match values.as_slice() {
+        [value] => value,
+        _ => &Value::Null,
+    };
+    let amounts = json!({"reserved": zenml::amounts(flag, value)?});
     let spec: PolicySpec = serde_json::from_value(amounts)
         .map_err(|error| Failure::Usage(format!("{flag}: {error}")))?;
     Ok(Some(spec.reserved))

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::{ForeignFields, Refusal};
-use super::{Translation, TranslationItem};
+use super::translation::{Translation, TranslationItem};
 
 const TOOL: &str = "Determined";
 

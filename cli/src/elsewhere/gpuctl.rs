@@ -9,7 +9,7 @@ use sluice_common::platform::slug;
 use sluice_common::step::WorkKind;
 
 use super::fields::{ForeignFields, Refusal};
-use super::{ForeignDocument, PoolNodes, Quota, Translation, TranslationItem};
+use super::translation::{ForeignDocument, PoolNodes, Quota, Translation, TranslationItem};
 use crate::render::safe;
 
 const TOOL: &str = "gpuctl";

@@ -7,15 +7,15 @@
 mod assertion;
 mod pod_template;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
 use super::fields::{ForeignFields, Refusal};
-use super::{Translation, TranslationItem};
+use super::translation::{Translation, TranslationItem};
 use crate::render::safe;
 pub(crate) use assertion::translate as translate_assertions;
-use pod_template::{PodTemplate, Variables};
+use pod_template::{ForeignTemplate, Variables};
 
 const TOOL: &str = "OSMO";
 
@@ -133,7 +133,7 @@ fn object(tool: &'static str, path: &str, value: Value) -> Result<ForeignFields,
     }
 }
 
-type Templates = BTreeMap<String, PodTemplate>;
+type Templates = BTreeMap<String, ForeignTemplate>;
 
 fn read_templates(
     found: Vec<(String, Value)>,
@@ -142,7 +142,7 @@ fn read_templates(
     let mut templates = Templates::new();
     for (name, template) in found {
         let fields = object(TOOL, &format!("{TEMPLATES}.{}", safe(&name)), template)?;
-        templates.insert(name, PodTemplate::read(fields, &mut translation.notes)?);
+        templates.insert(name, ForeignTemplate::read(fields, &mut translation.notes)?);
     }
     Ok(templates)
 }
@@ -152,7 +152,7 @@ impl Translation {
     fn template(
         &mut self,
         name: &str,
-        template: &PodTemplate,
+        template: &ForeignTemplate,
         variables: &Variables,
     ) -> Result<bool, String> {
         let fields = template.fields(variables)?;
@@ -237,13 +237,13 @@ fn read_pool(
     Ok(())
 }
 
-/// What the templates that a pool names come to.
+/// Result of the templates that a pool names.
 #[derive(Default)]
 struct PoolTemplates {
     /// Templates of ours, in order.
     names: Vec<String>,
     /// Templates that choose hosts, which platforms do here.
-    selecting: Vec<PodTemplate>,
+    selecting: Vec<ForeignTemplate>,
 }
 
 fn common_templates(
@@ -321,7 +321,7 @@ fn read_platform(
     overrides.extend(own.amounts()?.map(|it| ("resources".to_owned(), it.into())));
     let validations = fields.texts("resource_validations")?;
     let named = fields.texts("override_pod_template")?;
-    let mut chosen: Vec<&PodTemplate> = common.selecting.iter().collect();
+    let mut chosen: Vec<&ForeignTemplate> = common.selecting.iter().collect();
     for template in &named {
         let found = templates.get(template).ok_or_else(|| {
             let way = "it is written into each platform that names it: put it into the same file, under `pod_templates`";
@@ -350,13 +350,4 @@ fn read_platform(
         ours.insert("validations".to_owned(), json!(validations));
     }
     Ok(ours)
-}
-
-/// Returns names without repetition, for messages.
-fn quoted(names: &BTreeSet<String>) -> String {
-    let names: Vec<String> = names
-        .iter()
-        .map(|name| format!("`{}`", safe(name)))
-        .collect();
-    names.join(", ")
 }

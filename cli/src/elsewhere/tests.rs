@@ -11,7 +11,7 @@ fn fields(text: &str) -> Map<String, Value> {
     values.remove(0).as_object().cloned().unwrap()
 }
 
-/// What a file comes to, one document a line, then the notes.
+/// Returns the documents of a file, one a line, then the notes.
 fn told(text: &str) -> String {
     let translation = translate(&fields(text))
         .expect("it is known")
@@ -28,7 +28,7 @@ fn told(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Why a file is refused.
+/// Returns why a file is refused.
 fn refused(text: &str) -> String {
     translate(&fields(text))
         .expect("it is known")

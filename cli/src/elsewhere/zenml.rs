@@ -3,18 +3,16 @@
 use serde_json::{Map, Value, json};
 
 use super::fields::ForeignFields;
-use crate::documents;
 use crate::failure::Failure;
 use crate::render::safe;
 
 /// Reads the amounts of a flag as those of a policy: `mcpu` counts thousandths of a core and `memory_mb` MiB, as in ZenML;
 /// keys of policies are taken too.
-pub(crate) fn amounts(flag: &str, text: &str) -> Result<Map<String, Value>, Failure> {
-    let read = documents::values::<Value>(text, flag)?;
-    let [Value::Object(fields)] = read.as_slice() else {
-        let text = safe(text);
+pub(crate) fn amounts(flag: &str, value: &Value) -> Result<Map<String, Value>, Failure> {
+    let Value::Object(fields) = value else {
+        let value = safe(&value.to_string());
         return Err(Failure::Usage(format!(
-            "{flag}: `{text}`: write units by key, such as `{{\"gpu\": 8, \"step_run\": 32}}`"
+            "{flag}: `{value}`: write units by key, such as `{{\"gpu\": 8, \"step_run\": 32}}`"
         )));
     };
     translate(fields).map_err(|mistake| Failure::Usage(format!("{flag}: {mistake}")))
@@ -72,53 +70,50 @@ mod tests {
 
     #[test]
     fn keys_of_zenml_are_those_of_policies() {
-        for (text, ours) in [
+        for (theirs, ours) in [
             (
-                r#"{"gpu": 8, "step_run": 32}"#,
+                json!({"gpu": 8, "step_run": 32}),
                 json!({"gpu": 8, "step_run": 32}),
             ),
-            (r#"{"mcpu": 1500}"#, json!({"cpu": 1.5})),
-            ("memory_mb: 20480", json!({"memory": "20480MiB"})),
+            (json!({"mcpu": 1500}), json!({"cpu": 1.5})),
+            (json!({"memory_mb": 20480}), json!({"memory": "20480MiB"})),
             (
-                "{memory: 64GiB, tpu: 2}",
+                json!({"memory": "64GiB", "tpu": 2}),
                 json!({"memory": "64GiB", "tpu": 2}),
             ),
             (
-                r#"{"GPU": 4, "CPU": 8, "step run": 2}"#,
+                json!({"GPU": 4, "CPU": 8, "step run": 2}),
                 json!({"gpu": 4, "cpu": 8, "step_run": 2}),
             ),
         ] {
-            assert_eq!(
-                Value::Object(amounts("--capacity", text).unwrap()),
-                ours,
-                "{text}"
-            );
+            let made = amounts("--capacity", &theirs).unwrap();
+            assert_eq!(Value::Object(made), ours, "{theirs}");
         }
     }
 
     #[test]
     fn what_is_no_amount_is_told_with_key_and_value() {
-        for (text, told) in [
-            ("8", "--capacity: `8`: write units by key"),
+        for (value, told) in [
+            (json!(8), "--capacity: `8`: write units by key"),
             (
-                "{gpu: -1}",
+                json!({"gpu": -1}),
                 "--capacity: gpu: `-1`: write a whole number from 0",
             ),
             (
-                "{gpu: 1.5}",
+                json!({"gpu": 1.5}),
                 "--capacity: gpu: `1.5`: write a whole number from 0",
             ),
             (
-                "{memory: 64}",
+                json!({"memory": 64}),
                 "--capacity: memory: `64`: write `memory_mb` for MiB",
             ),
             (
-                "{mcpu: 1000, cpu: 1}",
+                json!({"mcpu": 1000, "cpu": 1}),
                 "it is there as `cpu` too: write it once",
             ),
         ] {
-            let error = amounts("--capacity", text).unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            let error = amounts("--capacity", &value).unwrap_err().to_string();
+            assert!(error.contains(told), "{value}: {error}");
         }
     }
 }

@@ -90,7 +90,20 @@ const HABITS: &[(&str, i32, &str)] = &[
     ("delete pod train", USAGE, "sluice cancel STEP"),
     ("delete train", USAGE, "sluice cancel train"),
     ("apply -f job.sh", REFUSED, "it is not a mapping"),
-    ("create -f pool.yaml", USAGE, "sluice apply -f FILE"),
+    ("create -f pool.yaml", REFUSED, "cannot read pool.yaml"),
+    ("create pool a", USAGE, "sluice apply -f FILE"),
+    // gpuctl, ZenML, OSMO
+    ("get labels", WORKS, ""),
+    ("get agents", USAGE, "sluice get nodes"),
+    (
+        "attach-policy a b",
+        USAGE,
+        "sluice resource-pool attach-policy POOL SUBJECT",
+    ),
+    ("zenml resource-pool list", USAGE, "the same here"),
+    ("resource-pool list", WORKS, "default"),
+    ("resource list", WORKS, "NAME"),
+    ("config update POOL a", USAGE, "--file <FILE>"),
     ("top nodes", USAGE, "sluice get nodes -o wide"),
     ("config use-context lab", USAGE, "sluice context use NAME"),
     (

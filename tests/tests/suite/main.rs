@@ -23,6 +23,7 @@ mod escapes;
 mod exec;
 mod explain;
 mod fencing;
+mod foreign_files;
 mod gpus;
 mod habits;
 mod help;

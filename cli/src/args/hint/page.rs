@@ -9,7 +9,7 @@ use super::things::{CONDITIONS, THINGS};
 
 const HEAD: &str = "# Commands of other tools
 
-This page is for whoever knows another tool: what its commands are called here. It is made from the table by which `sluice` answers such a command: typed after `sluice`, with or without the name of the tool, each of these prints its equivalent. Determined's short names (`det e ls`) are read too. Scripts with `#SBATCH` lines are read as they are ([cli.md](cli.md#from-a-script)), and the [glossary](glossary.md) has the words.
+This page is for whoever knows another tool: what its commands are called here. It is made from the table by which `sluice` answers such a command: typed after `sluice`, with or without the name of the tool, each of these prints its equivalent. Determined's short names (`det e ls`) are read too. Scripts with `#SBATCH` lines are read as they are ([cli.md](cli.md#from-a-script)), some commands and files of other tools too ([cli.md](cli.md#files-and-commands-of-other-tools)), and the [glossary](glossary.md) has the words.
 
 ";
 

@@ -22,7 +22,7 @@ use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::safe;
 
-/// What documents of other tools change beside the documents of ours.
+/// Changes by documents of other tools beside those by documents of ours.
 #[derive(Default)]
 pub(super) struct ForeignChanges {
     nodes: Vec<(PoolNodes, DocumentLocation)>,

@@ -368,11 +368,6 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
 
 /// Rejects what only a list that ends has.
 fn check_watch(args: &GetArgs) -> Result<(), Failure> {
-    if args.watch && args.kind == GetKind::Labels {
-        let way =
-            "--watch: labels are shown once: `sluice get nodes --show-labels --watch` follows them";
-        return Err(Failure::Usage(way.to_owned()));
-    }
     let flags = [
         ("--limit", args.limit.is_some()),
         ("--sort", args.sort.is_some()),

@@ -12,6 +12,11 @@ use crate::render::label::NodeLabel;
 use crate::render::safe;
 
 pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+    if args.watch {
+        let way =
+            "--watch: labels are shown once: `sluice get nodes --show-labels --watch` follows them";
+        return Err(Failure::Usage(way.to_owned()));
+    }
     let nodes = find::<NodeView>(client, args, out)?;
     let key = args.key.as_deref();
     let mut found = GetResult {

@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::super::fields::ForeignFields;
-use super::TOOL;
 use crate::render::safe;
+
+/// Name of the tool in messages.
+const TOOL: &str = "OSMO";
 
 const OPERATORS: [(&str, &str); 6] = [
     ("LE", "<="),

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::super::fields::{ForeignFields, Refusal};
-use super::quoted;
 use crate::render::safe;
 
 /// Variables that OSMO fills in for each task, with those of our templates.
@@ -102,7 +101,7 @@ const CONTAINER_REFUSALS: &[Refusal] = &[
 
 /// The parts of a pod template that have a counterpart; texts may contain variables.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct PodTemplate {
+pub(super) struct ForeignTemplate {
     /// Path in the file.
     path: String,
     env: BTreeMap<String, String>,
@@ -113,7 +112,7 @@ pub(super) struct PodTemplate {
     pub(super) tolerates: bool,
 }
 
-impl PodTemplate {
+impl ForeignTemplate {
     pub(super) fn read(
         mut template: ForeignFields,
         notes: &mut Vec<String>,
@@ -170,7 +169,7 @@ impl PodTemplate {
                     let is_asked = |(own, text): &(&str, &str)| {
                         *own == key && text.replace(' ', "") == value.replace(' ', "")
                     };
-                    if !ASKED.iter().any(|asked| is_asked(asked)) {
+                    if !ASKED.iter().any(is_asked) {
                         let way = "a step holds what it asks for: write a default as `USER_CPU` and the like of `default_variables`, and remove it";
                         let path = resources.path(table);
                         return Err(format!("{path}.{}: `{}`: {way}", safe(&key), safe(&value)));
@@ -302,7 +301,7 @@ pub(super) fn merge(below: &mut Map<String, Value>, over: Map<String, Value>) {
 
 /// Returns the selector of a platform that these templates choose.
 pub(super) fn selector(
-    templates: &[&PodTemplate],
+    templates: &[&ForeignTemplate],
     variables: &Variables,
 ) -> Result<Map<String, Value>, String> {
     let mut selector = Map::new();
@@ -403,4 +402,13 @@ impl Variables {
             quoted(&known)
         )
     }
+}
+
+/// Returns names without repetition, for messages.
+fn quoted(names: &BTreeSet<String>) -> String {
+    let names: Vec<String> = names
+        .iter()
+        .map(|name| format!("`{}`", safe(name)))
+        .collect();
+    names.join(", ")
 }

@@ -140,7 +140,7 @@ impl Layers {
         })
     }
 
-    /// What platforms of the pool deny to an accepted step, which is kept off hosts of such hardware: a permission, or to
+    /// Denials of the pool's platforms to an accepted step, which is kept off hosts of such hardware: a permission, or to
     /// run there without naming the platform.
     pub(crate) fn guard(&self, pool: &Pool, spec: &StepSpec) -> Guard {
         let mut guard = Guard::default();
