@@ -38,7 +38,7 @@ def succeeded(server: ZenServer, pipeline: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def eventually(look: Callable[[], Any], seconds: float = 120.0) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 300.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (seen := look()):
         assert time.monotonic() < deadline
