@@ -16,7 +16,7 @@ const P99: usize = 50;
 const LONGER: &[(&str, usize)] = &[
     ("agent/supervisor/src/table/restore.rs open", 99),
     ("coordinator/src/engine/record_log.rs log_record", 178),
-    ("coordinator/src/http/error/refusal.rs detail_of", 99),
+    ("coordinator/src/http/error/refusal.rs detail_of", 102),
 ];
 
 /// A product function.
