@@ -139,7 +139,7 @@ pub(crate) fn wait_for(
         most,
         by_default: by_default(key),
     };
-    match block {
+    match without_host(block) {
         BlockReason::PoolEmpty => Wait::PoolEmpty { pool },
         BlockReason::GpusUnknown { node } => Wait::GpusUnknown {
             pool,
@@ -193,15 +193,6 @@ pub(crate) fn wait_for(
             pool,
             closest: DomainShortage::of(level, domain, request.hosts, hosts),
         },
-        BlockReason::HostsFull {
-            closest: Some((node, key, _, free)),
-        } if node.is_of_pool() => Wait::Pool {
-            pool,
-            key: String::from(key),
-            asked: request.demand.get(key),
-            free,
-            by_default: by_default(key),
-        },
         BlockReason::HostsFull { closest } => Wait::Hosts {
             pool,
             wanted: host_demand(request),
@@ -209,6 +200,16 @@ pub(crate) fn wait_for(
             closest: closest.map(|it| Shortage::of(it, by_default(it.1), &request.class)),
             closed: closed(),
         },
+    }
+}
+
+/// Says of a pool without hosts what it would say of a host.
+fn without_host(block: BlockReason<'_>) -> BlockReason<'_> {
+    match block {
+        BlockReason::HostsFull {
+            closest: Some((node, key, _, free)),
+        } if node.is_of_pool() => BlockReason::PoolFull { key, free },
+        other => other,
     }
 }
 

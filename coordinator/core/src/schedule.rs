@@ -11,7 +11,7 @@ use sluice_scheduler::{Decision, HardwareFilter, HostResources};
 
 use crate::arrays::advance::settle_steps;
 use crate::attempts::gpu_assignment::place;
-use crate::attempts::hostless::begin_hostless;
+use crate::attempts::hostless::{begin_hostless, follow_hostless};
 use crate::attempts::orders::{send_assignment, stop_as};
 use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::{Context, PoolCheck};
@@ -88,17 +88,20 @@ fn make(ctx: &mut Context, next: Decision) {
             ctx.record(Record::Nominated { step, nomination });
             for victim in victims {
                 // The attempt holds its resources until its hosts report that it is gone or frozen.
-                match frozen.contains(&victim) {
-                    true => suspend_attempt(ctx, &victim, Some(by.clone())),
-                    false => stop_as(
-                        ctx,
-                        record::Stopping {
-                            by: Some(by.clone()),
-                            by_priority: evicted.contains(&victim),
-                            ..record::Stopping::because(victim, StopReason::Preempted)
-                        },
-                    ),
+                if frozen.contains(&victim) {
+                    suspend_attempt(ctx, &victim, Some(by.clone()));
+                    continue;
                 }
+                let gives_way = victim.step.clone();
+                stop_as(
+                    ctx,
+                    record::Stopping {
+                        by: Some(by.clone()),
+                        by_priority: evicted.contains(&victim),
+                        ..record::Stopping::because(victim, StopReason::Preempted)
+                    },
+                );
+                follow_hostless(ctx, &gives_way);
             }
         }
         Decision::Withdraw { step } => ctx.record(Record::Withdrawn { step }),

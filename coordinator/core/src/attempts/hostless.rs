@@ -19,8 +19,8 @@ use crate::context::Context;
 use crate::input::TimerKey;
 use crate::model::step::Step;
 
-/// What comes next for an attempt without a host, and when.
-struct NextChange {
+/// The next change of an attempt without a host, and its time.
+struct PendingChange {
     at: Time,
     attempt: AttemptId,
     node: NodeName,
@@ -47,8 +47,7 @@ pub(crate) fn follow_hostless(ctx: &mut Context, id: &StepId) {
         }
         match next.ends {
             true => vanish(ctx, &next.node, &next.attempt, Exit::Unknown),
-            // Comes back here, because it may have no grace.
-            false => return stop_attempt(ctx, &next.attempt, StopReason::TimedOut),
+            false => stop_attempt(ctx, &next.attempt, StopReason::TimedOut),
         }
     }
 }
@@ -64,12 +63,12 @@ pub(crate) fn follow_all_hostless(ctx: &mut Context) {
 }
 
 /// The next change of a step that comes with time because it has no host, if there is one.
-fn next_change(step: &Step) -> Option<NextChange> {
+fn next_change(step: &Step) -> Option<PendingChange> {
     let attempt = step.live().filter(|attempt| attempt.is_hostless())?;
     let part = attempt.unended().next()?;
     let began = attempt.began_at.zip(step.spec.timeout);
     let times_out = began.map(|(began, timeout)| began + timeout + step.not_waited);
-    Some(NextChange {
+    Some(PendingChange {
         at: attempt.grace_ends(step).or(times_out)?,
         attempt: step.attempt_id(attempt.number),
         node: part.node.clone(),

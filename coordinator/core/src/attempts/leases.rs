@@ -44,7 +44,8 @@ pub(crate) fn on_lease_timer(ctx: &mut Context, id: &StepId) {
     }
     let live = step.live().filter(|attempt| attempt.stopping.is_none());
     // Without a host nothing is inside that could need a grace.
-    let grace = match step.is_hostless() {
+    let is_hostless = step.is_hostless();
+    let grace = match is_hostless {
         true => Span::ZERO,
         false => DEFAULT_GRACE,
     };
@@ -56,6 +57,9 @@ pub(crate) fn on_lease_timer(ctx: &mut Context, id: &StepId) {
                 ..record::Stopping::because(attempt, StopReason::NotRenewed)
             },
         );
+        if is_hostless {
+            ctx.set_timer(TimerKey::Hostless(id.clone()), ctx.now());
+        }
     } else if step.state == StepState::Queued {
         ctx.record(Record::StepEnded(record::StepEnded {
             step: id.clone(),

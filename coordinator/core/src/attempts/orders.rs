@@ -8,7 +8,6 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;
 use sluice_common::wire::{Gang, StopReason, ToNode};
 
-use crate::attempts::hostless::follow_hostless;
 use crate::attempts::launch;
 use crate::attempts::live::live_on;
 use crate::context::Context;
@@ -51,7 +50,6 @@ pub(crate) fn stop_as(ctx: &mut Context, stopping: record::Stopping) {
     let (id, why) = (stopping.attempt.clone(), stopping.why);
     ctx.record(Record::Stopping(stopping));
     send_stops(ctx, &id, why, None);
-    follow_hostless(ctx, &id.step);
 }
 
 /// Tells every host on which an attempt has not ended to stop it, except the one that stopped it.

@@ -8,6 +8,7 @@ use sluice_common::wire::StopReason;
 use sluice_reasons::Cause;
 
 use crate::arrays::{cancel_part, cancel_waiting, unknown_step};
+use crate::attempts::hostless::follow_hostless;
 use crate::attempts::orders::stop_as;
 use crate::context::Context;
 use crate::input::ReplyId;
@@ -102,4 +103,5 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
             ..record::Stopping::because(attempt, why)
         },
     );
+    follow_hostless(ctx, id);
 }

@@ -20,7 +20,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// What a pool without hosts grants: no host, and no GPU by its name.
+    /// A grant of a pool without hosts: no host, and no GPU by its name.
     pub(crate) fn hostless(of_pool: &NodeName) -> Self {
         Self {
             node: of_pool.clone(),

@@ -204,7 +204,7 @@ pub enum Refusal {
     )]
     PoolHoldsAllocations {
         pool: PoolName,
-        /// The allocations.
+        /// The allocations that are held there.
         steps: Vec<StepId>,
     },
     /// The cluster's terms name a pool that would not exist.

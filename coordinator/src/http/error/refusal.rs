@@ -89,11 +89,9 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         | Refusal::PoolIsDefault { pool }
         | Refusal::PoolWithoutHosts { pool }
         | Refusal::PoolHostsFixed { pool }
+        | Refusal::StepWithoutHost { pool, .. }
+        | Refusal::PoolHoldsAllocations { pool, .. }
         | Refusal::TooManyPlatforms { pool, .. } => texts([("pool", pool.as_str())]),
-        Refusal::StepWithoutHost { step, pool } => of_pool(pool, ("step", step.as_str())),
-        Refusal::PoolHoldsAllocations { pool, steps } => {
-            counted(("pool", pool.as_str()), ("allocations", steps.len()))
-        }
         Refusal::ClusterNamesPool { pool, field } => of_pool(pool, ("field", field)),
         Refusal::UnknownPlatform { pool, platform, .. } => {
             texts([("pool", pool.as_str()), ("platform", platform.as_str())])

@@ -302,7 +302,7 @@ fn terms() -> Vec<TermsChange> {
     ]
 }
 
-/// What the pool without hosts counts.
+/// The resource that the pool without hosts counts.
 fn seat() -> ResourceKey {
     ResourceKey::new("seat").unwrap()
 }

@@ -35,14 +35,16 @@ impl State {
 
     /// Moves the times of queued steps and of drains by the jump, because that time did not pass.
     pub(super) fn on_clock_jumped(&mut self, by: Span) -> ApplyResult {
+        // A coordinator that starts after the jump has given holders their whole time already.
+        let now = self.stored.clock;
         for step in self.stored.steps.values_mut() {
             if matches!(step.state, StepState::Queued | StepState::Suspended) || step.is_hostless()
             {
                 step.not_waited = step.not_waited + by;
             }
-            step.shift_hostless_stop(|at| at + by);
+            step.shift_hostless_stop(|at| (at + by).min(now));
             if let Some(lease) = &mut step.lease {
-                lease.until = lease.until + by;
+                lease.until = (lease.until + by).min(now + lease.span);
             }
         }
         let cordons = self
