@@ -11,6 +11,7 @@ from zenml.enums import ExecutionStatus
 from zenml.models import ResourceRequestResponse, StepRunResponse
 from zenml.step_operators import BaseStepOperator, BaseStepOperatorConfig, BaseStepOperatorFlavor
 
+from sluice._errors import Busy, Unreachable
 from sluice.zenml._entrypoints import StepRunEntrypoint
 from sluice.zenml._programs import HostSettings, Program, Programs
 from sluice.zenml._steps import StepDefaults, run_step_run
@@ -79,8 +80,6 @@ class StepOperator(BaseStepOperator):
 
 def wait_for(programs: Programs, step_run: StepRunResponse) -> ExecutionStatus:
     """Waits until the program of a step run has ended; an outage of the coordinator is waited out."""
-    from sluice._errors import Busy, Unreachable
-
     while True:
         try:
             status = programs.status(step_run)
