@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::PutDocument;
 use sluice_common::id::{
-    BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
+    BindingName, PlatformName, PoolName, RoleName, ServiceName, Subject, TemplateName,
+    ValidationName,
 };
 use sluice_common::nearest::nearest;
 use sluice_common::request::StepRequest;
@@ -40,7 +41,7 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// Known kinds of documents.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "binding",
     "cluster",
     "host",
@@ -48,6 +49,7 @@ const KINDS: [&str; 11] = [
     "pool",
     "policy",
     "role",
+    "service",
     "step",
     "template",
     "topology",
@@ -62,6 +64,8 @@ pub(crate) enum Document {
     Put(Box<PutDocument>),
     /// A step to be submitted.
     Step(Box<StepRequest>),
+    /// A service to be applied: a step that is kept running.
+    Service(Box<StepRequest>),
     /// A read-only answer of the cluster, described by the sentence.
     ReadOnly(String),
 }
@@ -71,6 +75,7 @@ pub(crate) enum Document {
 pub(crate) enum SkippedDocument {
     Host(Box<HostDocument>),
     Step,
+    Service,
     /// A read-only object, left as it is.
     ReadOnly(String),
 }
@@ -81,6 +86,7 @@ impl Document {
         match self {
             Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(SkippedDocument::Step),
+            Document::Service(_) => Err(SkippedDocument::Service),
             Document::Host(host) => Err(SkippedDocument::Host(host)),
             Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
         }
@@ -258,6 +264,10 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
             Ok(Document::Host(Box::new(parse(fields)?)))
         }
         "step" => Ok(Document::Step(Box::new(parse(from_view::step(fields).0)?))),
+        "service" => {
+            name_of::<ServiceName>(&mut fields.clone(), "name")?;
+            Ok(Document::Service(Box::new(parse(fields)?)))
+        }
         work if work.parse::<WorkKind>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
             Ok(Document::Step(Box::new(parse(fields)?)))

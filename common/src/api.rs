@@ -41,6 +41,7 @@ mod platform;
 mod preview;
 mod recovery;
 mod replay;
+mod service;
 mod steps;
 mod template;
 mod timestamp;
@@ -74,6 +75,10 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
+pub use service::{
+    EndpointView, ReplicaFailureView, ReplicaView, RevisionView, RolledBackView, RolloutState,
+    RolloutView, ScaleRequest, ServicePreviewView, ServiceView, TargetGroup, UndoRequest,
+};
 pub use steps::{
     ArrayView, InputView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView,
     StepsActionRequest, StepsActionView,
@@ -199,6 +204,9 @@ pub struct StepView {
     /// Index of the part in its array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_index: Option<u32>,
+    /// The service of which the step is a replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
     /// Pools whose rules excluded the step when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

@@ -14,6 +14,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::reason::Detail;
 
 use super::outage_note;
+use super::services::{self, FileService};
 use crate::args::{ApplyArgs, Format};
 use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
 use crate::documents::{self, Document, DocumentLocation, LocatedDocument, SkippedDocument};
@@ -38,6 +39,7 @@ pub(super) struct ChangeOptions {
 pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Failure> {
     let mut request = ApplyRequest::default();
     let mut places = Vec::new();
+    let mut found_services: Vec<FileService> = Vec::new();
     for file in &args.file {
         for LocatedDocument {
             document,
@@ -49,9 +51,14 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
                 let field = note.split_once(": ").map(|(field, _)| field);
                 out.warning(&format!("{}: {note}", place.of(field, &note)));
             }
-            if let Some(document) = put(document, &place, out)? {
-                request.put.push(document);
-                places.push(place);
+            match document {
+                Document::Service(service) => found_services.push((*service, place)),
+                document => {
+                    if let Some(document) = put(document, &place, out)? {
+                        request.put.push(document);
+                        places.push(place);
+                    }
+                }
             }
         }
     }
@@ -60,7 +67,14 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
         dry_run: args.dry_run,
         force: args.force,
     };
-    make(client, &request, options, out).map_err(|failure| placed(failure, &places))
+    let mut code = 0;
+    if !places.is_empty() || found_services.is_empty() {
+        let made = make(client, &request, options, out);
+        code = made.map_err(|failure| placed(failure, &places))?;
+    }
+    // Each by itself, and after the pools in which they run.
+    let of_services = services::put(client, &found_services, args.dry_run, out)?;
+    Ok(code.max(of_services))
 }
 
 /// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
@@ -94,21 +108,27 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     }));
 }
 
+/// Deletions with their locations, and services to delete.
+type FileDeletes = (Vec<(DeleteDocument, DocumentLocation)>, Vec<FileService>);
+
 /// Returns the deletions that the documents of a file stand for, with their locations.
-pub(super) fn deletes(
-    file: &Path,
-    out: Out,
-) -> Result<Vec<(DeleteDocument, DocumentLocation)>, Failure> {
+pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDeletes, Failure> {
     let mut deletes = Vec::new();
+    let mut services = Vec::new();
     for LocatedDocument {
         document, place, ..
     } in read(file)?
     {
-        if let Some(document) = put(document, &place, out)? {
-            deletes.push((delete(document, &place)?, place));
+        match document {
+            Document::Service(service) => services.push((*service, place)),
+            document => {
+                if let Some(document) = put(document, &place, out)? {
+                    deletes.push((delete(document, &place)?, place));
+                }
+            }
         }
     }
-    Ok(deletes)
+    Ok((deletes, services))
 }
 
 fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocument, Failure> {
@@ -186,6 +206,7 @@ fn put(
         Err(SkippedDocument::Host(_)) => {
             ("host", "only `sluice dev --file` makes hosts for trials")
         }
+        Err(SkippedDocument::Service) => ("service", "apply it by itself"),
         Err(SkippedDocument::Step) => ("step", "hand it in with `sluice submit -f`"),
     };
     Err(Failure::Failed(format!(

@@ -62,7 +62,7 @@ impl ClusterFiles {
                 }
                 // Read-only objects follow from the hosts.
                 Err(SkippedDocument::ReadOnly(_)) => {}
-                Err(SkippedDocument::Step) => {
+                Err(SkippedDocument::Service | SkippedDocument::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }

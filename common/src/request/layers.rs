@@ -89,6 +89,8 @@ impl StepRequest {
             },
             lease: self.lease.or(below.lease),
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
+            replicas: self.replicas.or(below.replicas),
+            rollout: self.rollout.or(below.rollout),
         }
     }
 
@@ -147,6 +149,8 @@ impl StepRequest {
             ("keep", !self.keep.is_empty()),
             ("lease", self.lease.is_some()),
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
+            ("replicas", self.replicas.is_some()),
+            ("rollout", self.rollout.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

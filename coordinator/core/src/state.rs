@@ -17,14 +17,14 @@ mod steps;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
 use sluice_common::environment::Environment;
 use sluice_common::id::{
-    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    AttemptId, Epoch, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject, TemplateName,
     ValidationName,
 };
 use sluice_common::inventory::{Capability, Gpu};
@@ -38,6 +38,7 @@ use crate::model::cluster::Cluster;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::recovery::Recovery;
+use crate::model::service::{RetiredService, Service, environment_key};
 use crate::model::step::Step;
 use crate::model::template::StoredTemplate;
 use crate::model::topology::Topology;
@@ -93,6 +94,12 @@ pub struct StoredState {
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: Steps,
+    /// Services, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    services: BTreeMap<ServiceName, Service>,
+    /// Counters of deleted services.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    retired_services: BTreeMap<ServiceName, RetiredService>,
     /// Ids of deleted steps by the numbers of their records; at most [`MAX_DELETED_KEPT`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     deleted: BTreeMap<u64, StepId>,
@@ -208,6 +215,16 @@ impl State {
         self.stored.nodes.get(name)
     }
 
+    /// Every service, by name.
+    pub fn services(&self) -> &BTreeMap<ServiceName, Service> {
+        &self.stored.services
+    }
+
+    /// The counters of a deleted service.
+    pub(crate) fn retired_service(&self, name: &ServiceName) -> Option<&RetiredService> {
+        self.stored.retired_services.get(name)
+    }
+
     /// Every remembered step.
     pub fn steps(&self) -> &Steps {
         &self.stored.steps
@@ -218,16 +235,16 @@ impl State {
         self.stored.steps.get(id)
     }
 
-    /// Restores the values of steps' variables, which are stored apart from the specs.
+    /// Restores the values of variables, which are stored apart from the specs.
     ///
-    /// The first step without variables in the store, or with others.
+    /// The first key without variables in the store, or with others.
     ///
     /// # Errors
     /// An error of the store.
     pub fn give_environments<E>(
         &mut self,
-        mut environment_of: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
-    ) -> Result<Option<StepId>, E> {
+        mut environment_of: impl FnMut(&str) -> Result<Option<Environment>, E>,
+    ) -> Result<Option<String>, E> {
         // The variables of a part are those of its array.
         let mut by_array: BTreeMap<StepId, Environment> = BTreeMap::new();
         let (own, parts): (Vec<_>, Vec<_>) = (self.stored.steps.values_mut())
@@ -238,7 +255,7 @@ impl State {
             let array = step.part_of.as_ref().map(|part| &part.array);
             let values = match array.and_then(|array| by_array.get(array)) {
                 Some(values) => Some(values.clone()),
-                None => environment_of(&step.id)?,
+                None => environment_of(step.id.as_str())?,
             };
             if let Some(values) = values.as_ref().filter(|_| step.array.is_some()) {
                 by_array.insert(step.id.clone(), values.clone());
@@ -250,7 +267,26 @@ impl State {
                 }
                 // An array may be forgotten before a part that still holds resources, which starts no more.
                 None if array.is_some() && step.state.is_terminal() => {}
-                Some(_) | None => return Ok(Some(step.id.clone())),
+                Some(_) | None => return Ok(Some(step.id.to_string())),
+            }
+        }
+        self.give_service_environments(environment_of)
+    }
+
+    fn give_service_environments<E>(
+        &mut self,
+        mut environment_of: impl FnMut(&str) -> Result<Option<Environment>, E>,
+    ) -> Result<Option<String>, E> {
+        for (name, service) in &mut self.stored.services {
+            let revisions = service.revisions.iter_mut();
+            for (number, revision) in revisions.filter(|(_, it)| !it.spec.env.is_empty()) {
+                let key = environment_key(name, *number);
+                match environment_of(&key)? {
+                    Some(values) if values.keys().eq(revision.spec.env.keys()) => {
+                        revision.spec.env = values;
+                    }
+                    Some(_) | None => return Ok(Some(key)),
+                }
             }
         }
         Ok(None)

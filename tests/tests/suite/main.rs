@@ -61,6 +61,7 @@ mod roundtrip;
 mod rules;
 mod scenarios;
 mod secrets;
+mod services;
 mod sim;
 mod simulate;
 mod stopping;

@@ -52,6 +52,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
     await_all_overdue(ctx);
     await_all_units(ctx);
     await_all_renewals(ctx);
+    ctx.set_all_services_due();
 }
 
 /// Starts the silence of all nodes now, because none is connected yet.

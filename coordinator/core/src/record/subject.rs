@@ -1,14 +1,20 @@
 //! The subject of a record (a step, nodes, a pool), and the pools in which it could let a step start. Log readers
 //! filter by the subject, and access to events depends on it.
 
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use sluice_common::environment::Environment;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, ServiceName, StepId, Subject};
 use sluice_common::step::StepSpec;
+
+use crate::model::service::environment_key;
 
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Renewal, Started, StepEnded, StepMoved, Stopping, Suspending,
+    PoolPut, Record, Renewal, ReplicaAdded, ReplicaChanged, ReplicaEnded, ReplicaFailed,
+    ServiceDeleted, ServicePut, Started, StepEnded, StepMoved, Stopping, Suspending,
 };
 
 /// The subject of a record.
@@ -28,6 +34,8 @@ pub enum RecordSubject<'a> {
     Cluster,
     Templates,
     Validations,
+    /// A service, or a replica of it.
+    Service(&'a ServiceName),
     /// Join tokens for any pool, with the host if one is named.
     Joining(Option<&'a NodeName>),
     /// Roles, bindings and API tokens.
@@ -135,6 +143,16 @@ impl Record {
             | R::RecoveryBegan { .. } => (A::Cluster, E::Nothing),
             R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
             R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
+            R::ServicePut(ServicePut { service, .. })
+            | R::ServiceScaled { service, .. }
+            | R::ServiceDeleting { service }
+            | R::ServiceDeleted(ServiceDeleted { service, .. })
+            | R::ReplicaAdded(ReplicaAdded { service, .. })
+            | R::ReplicaChanged(ReplicaChanged { service, .. })
+            | R::ReplicaEnded(ReplicaEnded { service, .. })
+            | R::ReplicaFailed(ReplicaFailed { service, .. })
+            | R::ServiceRecovered { service }
+            | R::RolloutEnded { service, .. } => (A::Service(service), E::Nothing),
             R::JoinTokenMade(made) => (A::Joining(made.node.as_ref()), E::Nothing),
             R::JoinTokenUsed(JoinTokenUsed { node, .. })
             | R::JoinRefused(JoinRefused { node, .. }) => (A::Joining(Some(node)), E::Nothing),
@@ -155,35 +173,43 @@ impl Record {
             | RecordSubject::Cluster
             | RecordSubject::Templates
             | RecordSubject::Validations
+            | RecordSubject::Service(_)
             | RecordSubject::Joining(_)
             | RecordSubject::Access
             | RecordSubject::Audit => None,
         }
     }
 
-    /// A submitted step with its variables, if the record submits one that has any.
-    pub fn environment(&self) -> Option<(&StepId, &Environment)> {
-        if let Record::Adopted(Adopted {
-            attempt, warrant, ..
-        }) = self
-        {
-            let env = &warrant.spec.env;
-            return (!env.is_empty()).then_some((&attempt.step, env));
-        }
-        match self.about() {
-            RecordSubject::Submitted(step, spec) if !spec.env.is_empty() => Some((step, &spec.env)),
-            RecordSubject::Submitted(..)
-            | RecordSubject::Step(_)
-            | RecordSubject::Attempt(..)
-            | RecordSubject::Node(_)
-            | RecordSubject::Joining(_)
-            | RecordSubject::Pool(_)
-            | RecordSubject::Policy(..)
-            | RecordSubject::Cluster
-            | RecordSubject::Templates
-            | RecordSubject::Validations
-            | RecordSubject::Access
-            | RecordSubject::Audit => None,
+    /// The variables of a submitted step or of a version of a service, if the record submits one that has any, with the
+    /// key under which they are stored.
+    pub fn environment(&self) -> Option<(String, &Environment)> {
+        let (key, env) = match self {
+            Record::Adopted(Adopted {
+                attempt, warrant, ..
+            }) => (attempt.step.to_string(), &warrant.spec.env),
+            Record::ServicePut(it) => {
+                let key = environment_key(&it.service, it.revision);
+                (key, &it.spec.replica.env)
+            }
+            _ => {
+                let RecordSubject::Submitted(step, spec) = self.about() else {
+                    return None;
+                };
+                (step.to_string(), &spec.env)
+            }
+        };
+        (!env.is_empty()).then_some((key, env))
+    }
+
+    /// The keys of the variables that are no longer needed after the record.
+    pub fn forgotten_environments(&self) -> Vec<String> {
+        match self {
+            Record::StepForgotten { step, .. } => Vec::from([step.to_string()]),
+            Record::ServicePut(ServicePut {
+                service, forgets, ..
+            }) => keys_of(service, forgets.iter()),
+            Record::ServiceDeleted(it) => keys_of(&it.service, it.revisions.iter()),
+            _ => Vec::new(),
         }
     }
 
@@ -221,9 +247,16 @@ impl Record {
             | RecordSubject::Cluster
             | RecordSubject::Templates
             | RecordSubject::Validations
+            | RecordSubject::Service(_)
             | RecordSubject::Joining(None)
             | RecordSubject::Access
             | RecordSubject::Audit => false,
         }
     }
+}
+
+fn keys_of<'a>(service: &ServiceName, revisions: impl Iterator<Item = &'a u32>) -> Vec<String> {
+    revisions
+        .map(|revision| environment_key(service, *revision))
+        .collect()
 }

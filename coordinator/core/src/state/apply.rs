@@ -12,6 +12,7 @@ mod node;
 mod nominate;
 mod pool;
 mod recovery;
+mod service;
 mod start;
 mod step_move;
 mod suspend;
@@ -162,6 +163,18 @@ impl State {
             Record::GpuCarving { node, order } => self.on_gpu_carving(at, node, order),
             Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
             Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
+            Record::ServicePut(it) => self.on_service_put(at, it),
+            Record::ServiceScaled { service, count } => self.on_service_scaled(service, *count),
+            Record::ServiceDeleting { service } => self.on_service_deleting(at, service),
+            Record::ServiceDeleted(it) => self.on_service_deleted(it),
+            Record::ReplicaAdded(it) => self.on_replica_added(at, it),
+            Record::ReplicaChanged(it) => self.on_replica_changed(at, it),
+            Record::ReplicaEnded(it) => self.on_replica_ended(at, it),
+            Record::ReplicaFailed(it) => self.on_replica_failed(at, it),
+            Record::ServiceRecovered { service } => self.on_service_recovered(service),
+            Record::RolloutEnded {
+                service, stalled, ..
+            } => self.on_rollout_ended(service, stalled.as_ref()),
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         inputs_by: _,
         keep: _,
         lease: _,
+        // The place of a replica; a step that is submitted has none.
+        service: _,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;
