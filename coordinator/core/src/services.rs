@@ -58,7 +58,7 @@ fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
             return any;
         };
         match plan(service, &views(ctx, service, ctx.now()), ctx.now()) {
-            PlanStep::Act(action) => make(ctx, name, &service.clone(), action),
+            PlanStep::Act(action) => make(ctx, name, action),
             PlanStep::Wait(at) => {
                 let silence = silence_ends(ctx, ctx.now()).filter(|_| service.serving() > 0);
                 if let Some(at) = at.into_iter().chain(silence).min() {
@@ -129,10 +129,43 @@ fn silence_ends(ctx: &Context, now: Time) -> Option<Time> {
     Some(ends).filter(|ends| now < *ends)
 }
 
-fn make(ctx: &mut Context, name: &ServiceName, service: &Service, action: ServiceAction) {
-    let replica = |number: u32| service.replicas.get(&number);
+fn make(ctx: &mut Context, name: &ServiceName, action: ServiceAction) {
+    match action {
+        ServiceAction::End(number) => end(ctx, name, number),
+        ServiceAction::Add => add(ctx, name),
+        ServiceAction::GiveUp => give_up(ctx, name),
+        ServiceAction::Stop(number) => {
+            let step = service_of(ctx, name).and_then(|it| it.replicas.get(&number));
+            if let Some(step) = step.map(|replica| replica.step.clone()) {
+                cancel_step(ctx, &step);
+            }
+        }
+        ServiceAction::Serve(_)
+        | ServiceAction::Unserve(_)
+        | ServiceAction::Drain(_)
+        | ServiceAction::Complete
+        | ServiceAction::Recover
+        | ServiceAction::Delete => {
+            let record =
+                service_of(ctx, name).and_then(|it| record_of(ctx.now(), name, it, action));
+            record.into_iter().for_each(|record| ctx.record(record));
+        }
+    }
+}
+
+fn service_of<'a>(ctx: &'a Context, name: &ServiceName) -> Option<&'a Service> {
+    ctx.state().services().get(name)
+}
+
+/// The record of an action that is nothing else.
+fn record_of(
+    now: Time,
+    name: &ServiceName,
+    service: &Service,
+    action: ServiceAction,
+) -> Option<Record> {
     let changed = |number: u32, phase: ReplicaPhase| {
-        let replica = replica(number)?.step.clone();
+        let replica = service.replicas.get(&number)?.step.clone();
         Some(Record::ReplicaChanged(record::ReplicaChanged {
             service: name.clone(),
             number,
@@ -140,20 +173,12 @@ fn make(ctx: &mut Context, name: &ServiceName, service: &Service, action: Servic
             phase,
         }))
     };
-    let now = ctx.now();
-    let record = match action {
-        ServiceAction::End(number) => return end(ctx, name, service, number),
-        ServiceAction::Stop(number) => {
-            let step = replica(number).map(|replica| replica.step.clone());
-            return step.iter().for_each(|step| cancel_step(ctx, step));
-        }
-        ServiceAction::Add => return add(ctx, name, service),
-        ServiceAction::GiveUp => return give_up(ctx, name, service),
+    match action {
         ServiceAction::Serve(number) => changed(number, ReplicaPhase::Serving { since: now }),
         ServiceAction::Unserve(number) => changed(number, ReplicaPhase::Starting),
         ServiceAction::Drain(number) => {
-            let serves = replica(number).is_some_and(|replica| replica.phase.is_serving());
-            let until = match serves {
+            let replica = service.replicas.get(&number);
+            let until = match replica.is_some_and(|replica| replica.phase.is_serving()) {
                 true => now + service.rollout_spec.drain_timeout,
                 false => now,
             };
@@ -171,25 +196,29 @@ fn make(ctx: &mut Context, name: &ServiceName, service: &Service, action: Servic
             service: name.clone(),
             revisions: service.revisions.keys().copied().collect(),
         })),
-    };
-    if let Some(record) = record {
-        ctx.record(record);
+        ServiceAction::End(_)
+        | ServiceAction::Stop(_)
+        | ServiceAction::Add
+        | ServiceAction::GiveUp => None,
     }
 }
 
 /// Notes that the step of a replica has ended, and why that is a failure, if it is one.
-fn end(ctx: &mut Context, name: &ServiceName, service: &Service, number: u32) {
-    let Some(replica) = service.replicas.get(&number) else {
+fn end(ctx: &mut Context, name: &ServiceName, number: u32) {
+    let Some(service) = service_of(ctx, name) else {
         return;
     };
-    let failure = failure_of(ctx, service, replica);
+    let Some(replica) = service.replicas.get(&number).cloned() else {
+        return;
+    };
+    let failure = failure_of(ctx, service, &replica);
     ctx.record(Record::ReplicaEnded(record::ReplicaEnded {
         service: name.clone(),
         number,
         replica: replica.step.clone(),
     }));
     if let Some(end) = failure {
-        fail(ctx, name, service, (&replica.step, Some(replica)), end);
+        fail(ctx, name, (&replica.step, Some(&replica)), end);
     }
 }
 
@@ -219,10 +248,12 @@ fn failure_of(ctx: &Context, service: &Service, replica: &Replica) -> Option<Rep
 fn fail(
     ctx: &mut Context,
     name: &ServiceName,
-    service: &Service,
     (step, replica): (&StepId, Option<&Replica>),
     end: ReplicaEnd,
 ) {
+    let Some(service) = service_of(ctx, name) else {
+        return;
+    };
     let (failures, restart_at) = pause(&service.backoff, replica, ctx.now());
     let failure = ReplicaFailure {
         step: step.clone(),
@@ -238,26 +269,26 @@ fn fail(
 }
 
 /// Submits the step of one more replica.
-fn add(ctx: &mut Context, name: &ServiceName, service: &Service) {
-    let Some((number, step)) = next_id(ctx, name, service) else {
+fn add(ctx: &mut Context, name: &ServiceName) {
+    let Some(service) = service_of(ctx, name) else {
         return;
     };
-    let Some(mut spec) = service.replica().cloned() else {
+    let next = next_id(ctx, name, service).zip(service.replica().cloned());
+    let Some(((number, step), mut spec)) = next else {
         return;
     };
+    let revision = service.revision;
     spec.service = Some(ReplicaOf {
         name: name.clone(),
         number,
-        revision: service.revision,
+        revision,
     });
     if !spec.preemptible && !may_be_guaranteed(ctx, service, &spec) {
         borrow(&mut spec);
     }
     let new = NewStep::new(step.clone(), spec);
-    let full = over_bounds(ctx, core::slice::from_ref(&new))
-        .into_values()
-        .next();
-    let submitted = match full {
+    let full = over_bounds(ctx, core::slice::from_ref(&new));
+    let submitted = match full.into_values().next() {
         Some(refusal) => Err(refusal),
         None => submit(ctx, new),
     };
@@ -266,12 +297,11 @@ fn add(ctx: &mut Context, name: &ServiceName, service: &Service) {
             service: name.clone(),
             number,
             replica: step,
-            revision: service.revision,
+            revision,
         })),
         Err(refusal) => {
             let why = refusal.to_string();
-            let end = ReplicaEnd::Refused { why };
-            fail(ctx, name, service, (&step, None), end);
+            fail(ctx, name, (&step, None), ReplicaEnd::Refused { why });
         }
     }
 }
@@ -294,7 +324,10 @@ fn next_id(ctx: &Context, name: &ServiceName, service: &Service) -> Option<(u32,
 }
 
 /// Goes back to the version that was complete last, because the wanted one does not become ready; or says that it stalls.
-fn give_up(ctx: &mut Context, name: &ServiceName, service: &Service) {
+fn give_up(ctx: &mut Context, name: &ServiceName) {
+    let Some(service) = service_of(ctx, name) else {
+        return;
+    };
     let revision = service.revision;
     let why = format!(
         "no replica of version {revision} became ready within {}{}",

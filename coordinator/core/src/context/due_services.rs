@@ -33,18 +33,19 @@ impl Context {
         if let Some(step) = record.step() {
             self.note_replica(&step.clone());
         }
-        match record {
-            Record::NodeReady { node }
-            | Record::NodeReconciling { node }
-            | Record::NodeUnsupervised { node, .. }
-            | Record::NodeUnreachable { node }
-            | Record::NodeLost { node } => self.note_node(node),
-            Record::RecoveryEnded { .. } => self.set_all_services_due(),
-            _ => {
-                if let RecordSubject::Service(service) = record.about() {
-                    self.set_service_due(service.clone());
-                }
-            }
+        if let Record::NodeReady { node }
+        | Record::NodeReconciling { node }
+        | Record::NodeUnsupervised { node, .. }
+        | Record::NodeUnreachable { node }
+        | Record::NodeLost { node } = record
+        {
+            self.note_node(node);
+        }
+        if let Record::RecoveryEnded { .. } = record {
+            self.set_all_services_due();
+        }
+        if let RecordSubject::Service(service) = record.about() {
+            self.set_service_due(service.clone());
         }
     }
 

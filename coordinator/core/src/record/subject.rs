@@ -183,34 +183,39 @@ impl Record {
     /// The variables of a submitted step or of a version of a service, if the record submits one that has any, with the
     /// key under which they are stored.
     pub fn environment(&self) -> Option<(String, &Environment)> {
-        let (key, env) = match self {
-            Record::Adopted(Adopted {
-                attempt, warrant, ..
-            }) => (attempt.step.to_string(), &warrant.spec.env),
-            Record::ServicePut(it) => {
-                let key = environment_key(&it.service, it.revision);
-                (key, &it.spec.replica.env)
-            }
-            _ => {
-                let RecordSubject::Submitted(step, spec) = self.about() else {
-                    return None;
-                };
-                (step.to_string(), &spec.env)
-            }
+        let (key, env) = if let Record::Adopted(Adopted {
+            attempt, warrant, ..
+        }) = self
+        {
+            (attempt.step.to_string(), &warrant.spec.env)
+        } else if let Record::ServicePut(it) = self {
+            let key = environment_key(&it.service, it.revision);
+            (key, &it.spec.replica.env)
+        } else if let RecordSubject::Submitted(step, spec) = self.about() {
+            (step.to_string(), &spec.env)
+        } else {
+            return None;
         };
         (!env.is_empty()).then_some((key, env))
     }
 
     /// The keys of the variables that are no longer needed after the record.
     pub fn forgotten_environments(&self) -> Vec<String> {
-        match self {
-            Record::StepForgotten { step, .. } => Vec::from([step.to_string()]),
-            Record::ServicePut(ServicePut {
-                service, forgets, ..
-            }) => keys_of(service, forgets.iter()),
-            Record::ServiceDeleted(it) => keys_of(&it.service, it.revisions.iter()),
-            _ => Vec::new(),
+        if let Record::StepForgotten { step, .. } = self {
+            return Vec::from([step.to_string()]);
         }
+        let keys = |service: &ServiceName, revisions: &[u32]| {
+            let keys = revisions.iter();
+            keys.map(|revision| environment_key(service, *revision))
+                .collect()
+        };
+        if let Record::ServiceDeleted(it) = self {
+            return keys(&it.service, &it.revisions);
+        }
+        if let Record::ServicePut(it) = self {
+            return keys(&it.service, it.forgets.as_slice());
+        }
+        Vec::new()
     }
 
     /// The step that the record preempts, and the step that preempts it.
@@ -253,10 +258,4 @@ impl Record {
             | RecordSubject::Audit => false,
         }
     }
-}
-
-fn keys_of<'a>(service: &ServiceName, revisions: impl Iterator<Item = &'a u32>) -> Vec<String> {
-    revisions
-        .map(|revision| environment_key(service, *revision))
-        .collect()
 }
