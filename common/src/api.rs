@@ -76,8 +76,9 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use service::{
-    EndpointView, ReplicaFailureView, ReplicaView, RevisionView, RolledBackView, RolloutState,
-    RolloutView, ScaleRequest, ServicePreviewView, ServiceView, TargetGroup, UndoRequest,
+    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView,
+    RollbackRequest, RolloutState, RolloutView, ScaleRequest, ServicePreviewView, ServiceView,
+    TargetGroup,
 };
 pub use steps::{
     ArrayView, InputView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView,

@@ -38,7 +38,7 @@ pub(crate) enum RolloutAction {
     /// Wait until all replicas of a service are of its latest version and ready, and say why if they are not.
     Status(RolloutStatusArgs),
     /// Go back to an earlier version of a service.
-    Undo(RolloutUndoArgs),
+    Undo(RollbackArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,7 +55,7 @@ pub(crate) struct RolloutStatusArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct RolloutUndoArgs {
+pub(crate) struct RollbackArgs {
     /// Name of the service.
     #[arg(value_name = "NAME", value_parser = service_name)]
     pub(crate) name: String,

@@ -1,7 +1,7 @@
 //! Calls of services and their endpoints.
 
 use sluice_common::api::{
-    EndpointView, Page, ScaleRequest, ServicePreviewView, ServiceView, UndoRequest,
+    EndpointView, Page, RollbackRequest, ScaleRequest, ServicePreviewView, ServiceView,
 };
 use sluice_common::request::StepRequest;
 
@@ -47,7 +47,10 @@ impl Client {
         name: &str,
         revision: Option<u32>,
     ) -> Result<ServiceView, ApiError> {
-        self.post(&format!("{}:undo", path(name)), &UndoRequest { revision })
+        self.post(
+            &format!("{}:undo", path(name)),
+            &RollbackRequest { revision },
+        )
     }
 
     /// Calls `DELETE /v1/services/{service}`.

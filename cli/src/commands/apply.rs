@@ -109,10 +109,10 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
 }
 
 /// Deletions with their locations, and services to delete.
-type FileDeletes = (Vec<(DeleteDocument, DocumentLocation)>, Vec<FileService>);
+type FileDelete = (Vec<(DeleteDocument, DocumentLocation)>, Vec<FileService>);
 
 /// Returns the deletions that the documents of a file stand for, with their locations.
-pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDeletes, Failure> {
+pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDelete, Failure> {
     let mut deletes = Vec::new();
     let mut services = Vec::new();
     for LocatedDocument {

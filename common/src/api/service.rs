@@ -97,7 +97,7 @@ pub struct RolloutView {
     pub why: Option<String>,
     /// The version from which the service went back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolled_back: Option<RolledBackView>,
+    pub rolled_back: Option<FailedVersionView>,
 }
 
 /// Where a change of version has got to.
@@ -118,9 +118,9 @@ pub enum RolloutState {
 #[cfg_attr(
     feature = "schema",
     derive(schemars::JsonSchema),
-    schemars(rename = "RolledBackVersion")
+    schemars(rename = "FailedVersionView")
 )]
-pub struct RolledBackView {
+pub struct FailedVersionView {
     /// Number of the version.
     pub revision: u32,
     /// Time at which the service went back.
@@ -217,7 +217,7 @@ pub struct ScaleRequest {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
-pub struct UndoRequest {
+pub struct RollbackRequest {
     /// The version; the last one that differs from the present one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,

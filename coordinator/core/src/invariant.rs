@@ -75,7 +75,7 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     if let Record::PartQueued(queued) = record {
         return part_may_enter(before, queued);
     }
-    if let Record::ReplicaAdded(added) = record {
+    if let Record::ReplicaStarted(added) = record {
         return replica_may_be_added(before, added);
     }
     if let Record::GpuCarving { node, order } = record {
@@ -457,7 +457,7 @@ fn services_are_settled(core: &Core) -> CheckResult {
 }
 
 /// A replica is added only while there are fewer than wanted, and as many more as a change of version allows.
-fn replica_may_be_added(before: &State, added: &record::ReplicaAdded) -> CheckResult {
+fn replica_may_be_added(before: &State, added: &record::ReplicaStarted) -> CheckResult {
     let service = before.services().get(&added.service);
     let fits = service.is_some_and(|it| {
         let most = it.count.saturating_add(it.rollout_spec.max_surge) as usize;

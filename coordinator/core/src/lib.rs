@@ -74,8 +74,8 @@ pub use model::placement::Placement;
 pub use model::pool::{BoundPolicy, DeclaredPlatform, Pool};
 pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryCause, RecoveryEnd, Warrant};
 pub use model::service::{
-    Backoff, Replica, ReplicaEnd, ReplicaFailure, ReplicaPhase, RetiredService, Revision,
-    RolledBack, Rollout, RolloutPhase, Service, environment_key,
+    EndedService, FailedVersion, Replica, ReplicaBackoff, ReplicaEnd, ReplicaFailure, ReplicaPhase,
+    Revision, Rollout, RolloutPhase, Service, environment_key,
 };
 pub use model::step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,

@@ -22,7 +22,7 @@ pub use log_entry::LogEntry;
 pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
 pub use service::{
-    ReplicaAdded, ReplicaChanged, ReplicaEnded, ReplicaFailed, ServiceDeleted, ServicePut,
+    ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
 };
 pub use step::{PartQueued, PartsEnded, Renewal, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
@@ -269,7 +269,7 @@ pub enum Record {
     /// A deleted service has no replica left and is gone.
     ServiceDeleted(ServiceDeleted),
     /// A step is a replica of a service.
-    ReplicaAdded(ReplicaAdded),
+    ReplicaStarted(ReplicaStarted),
     /// A replica became ready, is ready no more, or is drained.
     ReplicaChanged(ReplicaChanged),
     /// The step of a replica has ended.

@@ -20,7 +20,7 @@ use sluice_common::step::{ReplicaOf, StepSpec};
 use sluice_common::time::Time;
 
 use self::backoff::pause;
-use self::plan::{PlanStep, ReplicaView, ServiceAction, plan};
+use self::plan::{PlanStep, ReplicaStatus, ServiceAction, plan};
 use self::share::may_be_guaranteed;
 use crate::context::Context;
 use crate::explain::reason;
@@ -28,7 +28,7 @@ use crate::handlers::cancel::cancel_step;
 use crate::handlers::submit::submit;
 use crate::input::{NewStep, TimerKey};
 use crate::model::service::{
-    Replica, ReplicaEnd, ReplicaFailure, ReplicaPhase, RolledBack, Service,
+    FailedVersion, Replica, ReplicaEnd, ReplicaFailure, ReplicaPhase, Service,
 };
 use crate::model::step::Step;
 use crate::record::{self, Record};
@@ -72,13 +72,13 @@ fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
 }
 
 /// The replicas as the plan sees them.
-pub(crate) fn views(ctx: &Context, service: &Service, now: Time) -> Vec<ReplicaView> {
+pub(crate) fn views(ctx: &Context, service: &Service, now: Time) -> Vec<ReplicaStatus> {
     let current = current_revisions(service);
     let replicas = service.replicas.iter();
     let views = replicas.map(|(number, replica)| {
         let step = ctx.state().step(&replica.step);
         let state = step.map(|step| step.state);
-        ReplicaView {
+        ReplicaStatus {
             number: *number,
             is_current: current.contains(&replica.revision),
             phase: replica.phase,
@@ -293,7 +293,7 @@ fn add(ctx: &mut Context, name: &ServiceName) {
         None => submit(ctx, new),
     };
     match submitted {
-        Ok(_) => ctx.record(Record::ReplicaAdded(record::ReplicaAdded {
+        Ok(_) => ctx.record(Record::ReplicaStarted(record::ReplicaStarted {
             service: name.clone(),
             number,
             replica: step,
@@ -356,7 +356,7 @@ fn give_up(ctx: &mut Context, name: &ServiceName) {
             replica: stable.spec.clone(),
             ..spec
         },
-        rolled_back: Some(RolledBack { revision, at, why }),
+        rolled_back: Some(FailedVersion { revision, at, why }),
         forgets: service.revision_to_forget(),
     }));
 }

@@ -38,7 +38,7 @@ use crate::model::cluster::Cluster;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::recovery::Recovery;
-use crate::model::service::{RetiredService, Service, environment_key};
+use crate::model::service::{EndedService, Service, environment_key};
 use crate::model::step::Step;
 use crate::model::template::StoredTemplate;
 use crate::model::topology::Topology;
@@ -99,7 +99,7 @@ pub struct StoredState {
     services: BTreeMap<ServiceName, Service>,
     /// Counters of deleted services.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    retired_services: BTreeMap<ServiceName, RetiredService>,
+    retired_services: BTreeMap<ServiceName, EndedService>,
     /// Ids of deleted steps by the numbers of their records; at most [`MAX_DELETED_KEPT`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     deleted: BTreeMap<u64, StepId>,
@@ -221,7 +221,7 @@ impl State {
     }
 
     /// The counters of a deleted service.
-    pub(crate) fn retired_service(&self, name: &ServiceName) -> Option<&RetiredService> {
+    pub(crate) fn retired_service(&self, name: &ServiceName) -> Option<&EndedService> {
         self.stored.retired_services.get(name)
     }
 

@@ -232,7 +232,7 @@ impl RecordLogger {
             | Record::ServiceScaled { .. }
             | Record::ServiceDeleting { .. }
             | Record::ServiceDeleted(_)
-            | Record::ReplicaAdded(_)
+            | Record::ReplicaStarted(_)
             | Record::ReplicaChanged(_)
             | Record::ReplicaEnded(_)
             | Record::ReplicaFailed(_)
@@ -288,7 +288,7 @@ fn log_service(record: &Record) {
         Record::ServiceScaled { service, count } => info!(%service, count, "service scaled"),
         Record::ServiceDeleting { service } => info!(%service, "service is being deleted"),
         Record::ServiceDeleted(it) => info!(service = %it.service, "service deleted"),
-        Record::ReplicaAdded(it) => {
+        Record::ReplicaStarted(it) => {
             debug!(service = %it.service, step = %it.replica, revision = it.revision, "replica added");
         }
         Record::ReplicaChanged(it) => {

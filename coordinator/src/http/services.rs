@@ -11,8 +11,8 @@ use coordinator_core::{Core, Input, NewStep, Refusal, ReplyId, Service, ServiceC
 use serde::Deserialize;
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
-    ChangeOutcome, EndpointView, Page, ScaleRequest, ServicePreviewView, ServiceView, TargetGroup,
-    UndoRequest,
+    ChangeOutcome, EndpointView, Page, RollbackRequest, ScaleRequest, ServicePreviewView,
+    ServiceView, TargetGroup,
 };
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ServiceName;
@@ -168,8 +168,8 @@ pub(super) async fn act(
             ServiceChange::Scale(replicas("replicas", count)?)
         }
         _ => {
-            let UndoRequest { revision } = match json.is_empty() {
-                true => UndoRequest::default(),
+            let RollbackRequest { revision } = match json.is_empty() {
+                true => RollbackRequest::default(),
                 false => body::parse(&json, "")?,
             };
             ServiceChange::Undo(revision)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coordinator_core::{Core, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step};
 use sluice_common::api::{
-    EndpointView, ReplicaFailureView, ReplicaView, RevisionView, RolledBackView, RolloutState,
+    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView, RolloutState,
     RolloutView, ServiceView, duration, timestamp,
 };
 use sluice_common::id::{PoolName, ServiceName};
@@ -105,7 +105,7 @@ fn status(known: &Service) -> RolloutView {
         began_at: timestamp(rollout.began_at),
         stable: rollout.stable,
         why,
-        rolled_back: rollout.rolled_back.as_ref().map(|it| RolledBackView {
+        rolled_back: rollout.rolled_back.as_ref().map(|it| FailedVersionView {
             revision: it.revision,
             at: timestamp(it.at),
             why: it.why.clone(),

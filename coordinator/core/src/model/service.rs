@@ -44,7 +44,7 @@ pub struct Service {
     /// Replicas whose steps have not ended, by number.
     pub replicas: BTreeMap<u32, Replica>,
     pub rollout: Rollout,
-    pub backoff: Backoff,
+    pub backoff: ReplicaBackoff,
     /// Time at which it was deleted, while its replicas stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleting_since: Option<Time>,
@@ -100,7 +100,7 @@ pub struct Rollout {
     pub stable: Option<u32>,
     /// The version from which it went back, until the next one is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolled_back: Option<RolledBack>,
+    pub rolled_back: Option<FailedVersion>,
 }
 
 /// The phase of a change of version.
@@ -121,7 +121,7 @@ pub enum RolloutPhase {
 /// A version that did not become ready.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RolledBack {
+pub struct FailedVersion {
     /// Number of the version.
     pub revision: u32,
     pub at: Time,
@@ -131,7 +131,7 @@ pub struct RolledBack {
 
 /// Pauses before replicas are started again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Backoff {
+pub struct ReplicaBackoff {
     /// Number of failures in a row. Replicas that fail together count once.
     pub failures: u32,
     /// Time of the last of them.
@@ -183,7 +183,7 @@ impl ReplicaEnd {
 
 /// The counters of a deleted service, so that one of the same name uses no number again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetiredService {
+pub struct EndedService {
     /// Number of the record that deleted it.
     pub seq: u64,
     pub next_replica: u32,

@@ -8,7 +8,7 @@ use sluice_common::id::{ServiceName, StepId};
 use sluice_common::service::ServiceSpec;
 use sluice_common::time::Time;
 
-use crate::model::service::{ReplicaFailure, ReplicaPhase, RolledBack};
+use crate::model::service::{FailedVersion, ReplicaFailure, ReplicaPhase};
 
 /// A service was made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct ServicePut {
     pub spec: ServiceSpec,
     /// The version from which it goes back, because that did not become ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolled_back: Option<RolledBack>,
+    pub rolled_back: Option<FailedVersion>,
     /// The version that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgets: Option<u32>,
@@ -39,7 +39,7 @@ pub struct ServiceDeleted {
 /// A step is a replica of a service from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
-pub struct ReplicaAdded {
+pub struct ReplicaStarted {
     pub service: ServiceName,
     pub number: u32,
     pub replica: StepId,

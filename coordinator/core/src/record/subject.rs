@@ -13,7 +13,7 @@ use crate::model::service::environment_key;
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, Record, Renewal, ReplicaAdded, ReplicaChanged, ReplicaEnded, ReplicaFailed,
+    PoolPut, Record, Renewal, ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted,
     ServiceDeleted, ServicePut, Started, StepEnded, StepMoved, Stopping, Suspending,
 };
 
@@ -147,7 +147,7 @@ impl Record {
             | R::ServiceScaled { service, .. }
             | R::ServiceDeleting { service }
             | R::ServiceDeleted(ServiceDeleted { service, .. })
-            | R::ReplicaAdded(ReplicaAdded { service, .. })
+            | R::ReplicaStarted(ReplicaStarted { service, .. })
             | R::ReplicaChanged(ReplicaChanged { service, .. })
             | R::ReplicaEnded(ReplicaEnded { service, .. })
             | R::ReplicaFailed(ReplicaFailed { service, .. })

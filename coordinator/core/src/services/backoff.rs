@@ -2,7 +2,7 @@
 
 use sluice_common::time::{Span, Time};
 
-use crate::model::service::{Backoff, Replica, ReplicaPhase};
+use crate::model::service::{Replica, ReplicaBackoff, ReplicaPhase};
 
 /// Pause after the first failure.
 const FIRST_PAUSE: Span = Span::from_secs(1);
@@ -15,7 +15,7 @@ pub(crate) const STEADY: Span = Span::from_secs(60);
 
 /// Returns the number of failures with this one, and the time before which no replica is added. Replicas that were
 /// there when the last one failed fail together with it.
-pub(super) fn pause(before: &Backoff, failed: Option<&Replica>, now: Time) -> (u32, Time) {
+pub(super) fn pause(before: &ReplicaBackoff, failed: Option<&Replica>, now: Time) -> (u32, Time) {
     let was_there = failed.is_some_and(|failed| failed.added_at <= before.raised_at);
     if was_there && before.failures > 0 {
         return (before.failures, before.restart_at);
@@ -60,12 +60,12 @@ mod tests {
             phase,
         };
         let first = pause(
-            &Backoff::default(),
+            &ReplicaBackoff::default(),
             Some(&replica(5, ReplicaPhase::Starting)),
             at(10),
         );
         assert_eq!(first, (1, at(11)));
-        let before = Backoff {
+        let before = ReplicaBackoff {
             failures: 1,
             raised_at: at(10),
             restart_at: at(11),

@@ -13,7 +13,7 @@ use crate::model::service::{ReplicaPhase, RolloutPhase, Service};
 
 /// A replica with what its step is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReplicaView {
+pub(crate) struct ReplicaStatus {
     pub(crate) number: u32,
     /// Whether it is of the wanted version.
     pub(crate) is_current: bool,
@@ -62,8 +62,8 @@ pub(crate) enum PlanStep {
 }
 
 /// Decides what a service does next.
-pub(crate) fn plan(service: &Service, replicas: &[ReplicaView], now: Time) -> PlanStep {
-    let plan = Plan {
+pub(crate) fn plan(service: &Service, replicas: &[ReplicaStatus], now: Time) -> PlanStep {
+    let plan = ServicePlan {
         service,
         replicas,
         now,
@@ -78,23 +78,23 @@ pub(crate) fn plan(service: &Service, replicas: &[ReplicaView], now: Time) -> Pl
     action.map_or_else(|| PlanStep::Wait(plan.next_time()), PlanStep::Act)
 }
 
-struct Plan<'a> {
+struct ServicePlan<'a> {
     service: &'a Service,
-    replicas: &'a [ReplicaView],
+    replicas: &'a [ReplicaStatus],
     now: Time,
 }
 
-impl Plan<'_> {
-    fn live(&self) -> impl Iterator<Item = &ReplicaView> {
-        let is_live = |replica: &&ReplicaView| !replica.phase.is_draining();
+impl ServicePlan<'_> {
+    fn live(&self) -> impl Iterator<Item = &ReplicaStatus> {
+        let is_live = |replica: &&ReplicaStatus| !replica.phase.is_draining();
         self.replicas.iter().filter(is_live)
     }
 
-    fn current(&self) -> impl Iterator<Item = &ReplicaView> {
+    fn current(&self) -> impl Iterator<Item = &ReplicaStatus> {
         self.live().filter(|replica| replica.is_current)
     }
 
-    fn old(&self) -> impl Iterator<Item = &ReplicaView> {
+    fn old(&self) -> impl Iterator<Item = &ReplicaStatus> {
         self.live().filter(|replica| !replica.is_current)
     }
 

@@ -167,7 +167,7 @@ impl State {
             Record::ServiceScaled { service, count } => self.on_service_scaled(service, *count),
             Record::ServiceDeleting { service } => self.on_service_deleting(at, service),
             Record::ServiceDeleted(it) => self.on_service_deleted(it),
-            Record::ReplicaAdded(it) => self.on_replica_added(at, it),
+            Record::ReplicaStarted(it) => self.on_replica_started(at, it),
             Record::ReplicaChanged(it) => self.on_replica_changed(at, it),
             Record::ReplicaEnded(it) => self.on_replica_ended(at, it),
             Record::ReplicaFailed(it) => self.on_replica_failed(at, it),

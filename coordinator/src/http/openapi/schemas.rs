@@ -12,9 +12,9 @@ use sluice_common::api::{
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, EndpointView,
     ErrorBody, ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest,
     MoveStepRequest, MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView,
-    PoolView, PreviewView, RecoveryView, RoleView, ScaleRequest, ServicePreviewView, ServiceView,
-    StepView, StepsActionRequest, StepsActionView, TargetGroup, TemplateView, TopologyView,
-    UncordonRequest, UndoRequest, ValidationView, WhoAmIView,
+    PoolView, PreviewView, RecoveryView, RoleView, RollbackRequest, ScaleRequest,
+    ServicePreviewView, ServiceView, StepView, StepsActionRequest, StepsActionView, TargetGroup,
+    TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::platform::spec::PlatformSpec;
@@ -73,7 +73,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<StepsActionRequest>();
     requests.add::<RenewalRequest>();
     requests.add::<ScaleRequest>();
-    requests.add::<UndoRequest>();
+    requests.add::<RollbackRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();

@@ -9,10 +9,10 @@ use sluice_common::time::Time;
 
 use super::{ApplyResult, Mismatch, RecordRef, need};
 use crate::model::service::{
-    Backoff, Replica, ReplicaPhase, RetiredService, Revision, Rollout, RolloutPhase, Service,
+    EndedService, Replica, ReplicaBackoff, ReplicaPhase, Revision, Rollout, RolloutPhase, Service,
 };
 use crate::record::{
-    ReplicaAdded, ReplicaChanged, ReplicaEnded, ReplicaFailed, ServiceDeleted, ServicePut,
+    ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
 };
 use crate::state::State;
 
@@ -39,7 +39,7 @@ impl State {
             next_replica,
             replicas: BTreeMap::new(),
             rollout: new_rollout(at),
-            backoff: Backoff::default(),
+            backoff: ReplicaBackoff::default(),
             deleting_since: None,
         });
         need(service.deleting_since.is_none(), || missing(&it.service))?;
@@ -56,9 +56,9 @@ impl State {
                 },
             );
             service.revision = it.revision;
-            service.backoff = Backoff {
+            service.backoff = ReplicaBackoff {
                 last: service.backoff.last.take(),
-                ..Backoff::default()
+                ..ReplicaBackoff::default()
             };
             service.rollout = Rollout {
                 stable: service.rollout.stable,
@@ -102,7 +102,7 @@ impl State {
         }
         retired.insert(
             it.service.clone(),
-            RetiredService {
+            EndedService {
                 seq: self.stored.seq,
                 next_replica: service.next_replica,
                 next_revision: service.next_revision(),
@@ -111,7 +111,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_replica_added(&mut self, at: Time, it: &ReplicaAdded) -> ApplyResult {
+    pub(super) fn on_replica_started(&mut self, at: Time, it: &ReplicaStarted) -> ApplyResult {
         let service = self.service_mut(&it.service)?;
         need(!service.replicas.contains_key(&it.number), || {
             Mismatch::There(RecordRef::Step(it.replica.clone()))
@@ -155,7 +155,7 @@ impl State {
 
     pub(super) fn on_replica_failed(&mut self, at: Time, it: &ReplicaFailed) -> ApplyResult {
         let service = self.service_mut(&it.service)?;
-        service.backoff = Backoff {
+        service.backoff = ReplicaBackoff {
             failures: it.failures,
             raised_at: at,
             restart_at: it.restart_at,
