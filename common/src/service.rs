@@ -26,7 +26,7 @@ pub const MAX_DRAIN_TIMEOUT: Span = Span::from_secs(24 * 3600);
 /// Longest `progress_deadline`.
 pub const MAX_PROGRESS_DEADLINE: Span = Span::from_secs(7 * 24 * 3600);
 
-/// What a service runs, and how many replicas of it.
+/// Spec of a service: the step of its replicas, and how many there are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServiceSpec {

@@ -6,6 +6,7 @@ mod columns;
 mod events;
 mod join_tokens;
 mod kinds;
+mod services;
 mod steps;
 mod watch;
 

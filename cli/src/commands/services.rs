@@ -77,7 +77,7 @@ fn status(client: &Client, args: &RolloutStatusArgs, out: Out) -> Result<u8, Fai
     }
 }
 
-/// How far a change of version is, in one line.
+/// Says in one line how far a change of version is.
 fn progress(service: &ServiceView) -> String {
     let status = &service.status;
     let name = safe(&service.name);
@@ -147,7 +147,7 @@ fn of_caller(client: &Client, request: &StepRequest) -> StepRequest {
     }
 }
 
-/// What was done, in one line, and whether it is good; or the refusal.
+/// One line about the outcome, and whether it is good; or the refusal.
 type Done = Result<(String, bool), ApiError>;
 
 fn made(client: &Client, name: &str, request: &StepRequest) -> Result<Done, Failure> {

@@ -82,7 +82,7 @@ pub struct ServiceView {
     schemars(rename = "Rollout")
 )]
 pub struct RolloutView {
-    /// Where the change has got to.
+    /// State of the change.
     pub state: RolloutState,
     /// Replicas of the wanted version that are ready.
     pub updated: u32,
@@ -100,7 +100,7 @@ pub struct RolloutView {
     pub rolled_back: Option<FailedVersionView>,
 }
 
-/// Where a change of version has got to.
+/// State of a change of version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -155,7 +155,7 @@ pub struct ReplicaFailureView {
 pub struct ReplicaView {
     /// Id of its step.
     pub id: String,
-    /// Its version.
+    /// Version of the replica.
     pub revision: u32,
     /// State of its step.
     pub state: StepState,
@@ -188,7 +188,7 @@ pub struct RevisionView {
     pub command: Vec<String>,
 }
 
-/// What would come of applying a service.
+/// Result of applying a service in a dry run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",

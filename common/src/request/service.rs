@@ -318,7 +318,7 @@ fn target_milli(metric: ScaleMetric, target: f64) -> Result<u64, String> {
 /// Reads a number of replicas.
 ///
 /// # Errors
-/// It is larger than [`MAX_REPLICAS`].
+/// The number is larger than [`MAX_REPLICAS`].
 pub fn replicas(field: &str, count: u64) -> Result<u32, FieldError> {
     let within = u32::try_from(count)
         .ok()

@@ -237,7 +237,7 @@ impl Core {
         explain(&self.ctx, id)
     }
 
-    /// What would come of applying a service: `None` if there is none of this name; else whether it would change, and
+    /// Foresees what applying a service would change: `None` if there is none of this name; else whether it would change, and
     /// whether its replicas would be replaced.
     ///
     /// # Errors

@@ -222,7 +222,7 @@ fn end(ctx: &mut Context, name: &ServiceName, number: u32) {
     }
 }
 
-/// How a replica failed; `None` if it was to end, or ended by what others did.
+/// Tells how a replica failed; `None` if it was to end, or ended by what others did.
 fn failure_of(ctx: &Context, service: &Service, replica: &Replica) -> Option<ReplicaEnd> {
     let was_to_end = replica.phase.is_draining() || service.deleting_since.is_some();
     let step = ctx.state().step(&replica.step).filter(|_| !was_to_end)?;
@@ -361,7 +361,7 @@ fn give_up(ctx: &mut Context, name: &ServiceName) {
     }));
 }
 
-/// What keeps the wanted version from being ready: its last failure, or what a replica of it waits for.
+/// Tells what keeps the wanted version from being ready: its last failure, or what a replica of it waits for.
 fn obstacle(ctx: &Context, service: &Service) -> Option<String> {
     let last = service.backoff.last.as_ref();
     let last = last.filter(|last| last.at >= service.rollout.began_at);

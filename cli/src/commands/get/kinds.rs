@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use sluice_common::api::{
-    ClusterView, EndpointView, ErrorView, NodeView, PolicyView, PoolView, ServiceView,
-    TemplateView, TopologyView, ValidationView,
+    ClusterView, ErrorView, NodeView, PolicyView, PoolView, TemplateView, TopologyView,
+    ValidationView,
 };
 use sluice_common::facts;
 use sluice_common::nearest::nearest;
@@ -112,66 +112,6 @@ impl HasLabels for NodeView {
             true => facts::selector_matches(selector, &self.labels),
             false => self.facts.iter().any(with),
         }
-    }
-}
-
-impl Gettable for ServiceView {
-    fn known(client: &Client) -> Vec<String> {
-        let services = client.services().unwrap_or_default();
-        services.into_iter().map(|service| service.name).collect()
-    }
-
-    const OWN_EVENTS: bool = false;
-
-    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        let mut services = client.services()?;
-        services.retain(|service| service.fits(args));
-        Ok(services)
-    }
-
-    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
-        client.service(name)
-    }
-
-    fn fits(&self, args: &GetArgs) -> bool {
-        let is = |wanted: &Option<String>, has: Option<&String>| {
-            wanted.as_ref().is_none_or(|wanted| has == Some(wanted))
-        };
-        is(&args.pool, self.pool.as_ref()) && is(&args.subject, Some(&self.subject))
-    }
-}
-
-impl Gettable for EndpointView {
-    fn known(client: &Client) -> Vec<String> {
-        ServiceView::known(client)
-    }
-
-    const OWN_EVENTS: bool = false;
-
-    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        let mut endpoints = client.endpoints(None)?;
-        endpoints.retain(|endpoint| endpoint.fits(args));
-        Ok(endpoints)
-    }
-
-    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
-        let found = client
-            .endpoints(None)?
-            .into_iter()
-            .find(|it| it.replica == name);
-        found.ok_or_else(|| ApiError::Refused {
-            status: 404,
-            error: ErrorView {
-                code: "unknown_step".into(),
-                message: format!("`{}` is no replica that is ready", safe(name)),
-                detail: Default::default(),
-            },
-        })
-    }
-
-    fn fits(&self, args: &GetArgs) -> bool {
-        let subject = args.subject.as_ref();
-        subject.is_none_or(|subject| *subject == self.subject)
     }
 }
 
@@ -482,22 +422,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        GetKind::Steps
-        | GetKind::Allocations
-        | GetKind::Services
-        | GetKind::Endpoints
-        | GetKind::Pools
-        | GetKind::Policies
-        | GetKind::Platforms
-        | GetKind::Templates
-        | GetKind::Cluster
-        | GetKind::Topology
-        | GetKind::Validations
-        | GetKind::Roles
-        | GetKind::Bindings
-        | GetKind::ApiTokens
-        | GetKind::Tokens
-        | GetKind::Events => StepState::ALL.map(StepState::as_str).into(),
+        _ => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {
         if !known.contains(&word.as_str()) {

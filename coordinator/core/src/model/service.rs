@@ -63,7 +63,7 @@ pub struct Revision {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replica {
     pub step: StepId,
-    /// Its version.
+    /// Version of the replica.
     pub revision: u32,
     pub added_at: Time,
     pub phase: ReplicaPhase,
@@ -74,14 +74,14 @@ pub struct Replica {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum ReplicaPhase {
-    /// It is not ready: queued, starting, or running and not answering.
+    /// Not ready: queued, starting, or running and not answering.
     Starting,
-    /// It is ready, and its address is among the endpoints.
+    /// Ready: its address is among the endpoints.
     Serving {
-        /// Time since which it is.
+        /// Time since which it is ready.
         since: Time,
     },
-    /// It is among the endpoints no more, and is stopped at a time.
+    /// Among the endpoints no more, and stopped at a time.
     Draining {
         /// Time at which it is stopped.
         until: Time,
@@ -153,18 +153,18 @@ pub struct ReplicaFailure {
     pub end: ReplicaEnd,
 }
 
-/// How a replica failed.
+/// The way in which a replica failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ReplicaEnd {
-    /// Its step ended.
+    /// The step ended.
     Ended {
         state: StepState,
         #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
         reason: Cause,
     },
-    /// Its step was not accepted.
+    /// The step was not accepted.
     Refused {
         /// The reason, as a sentence.
         why: String,

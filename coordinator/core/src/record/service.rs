@@ -32,7 +32,7 @@ pub struct ServicePut {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct ServiceDeleted {
     pub service: ServiceName,
-    /// Its versions, which are no longer kept.
+    /// Versions that are no longer kept.
     pub revisions: Vec<u32>,
 }
 
@@ -43,7 +43,7 @@ pub struct ReplicaStarted {
     pub service: ServiceName,
     pub number: u32,
     pub replica: StepId,
-    /// Its version.
+    /// Version of the replica.
     pub revision: u32,
 }
 

@@ -53,7 +53,7 @@ pub(crate) enum ServiceAction {
     Delete,
 }
 
-/// What a service does next.
+/// The next action of a service, or the time for which it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlanStep {
     Act(ServiceAction),

@@ -31,7 +31,6 @@ use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 use sluice_scheduler::remember_eviction;
 
-use crate::model::access::AccessChange;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
 use crate::record;
@@ -176,11 +175,6 @@ impl State {
                 service, stalled, ..
             } => self.on_rollout_ended(service, stalled.as_ref()),
         }
-    }
-
-    fn on_access_changed(&mut self, at: Time, change: &AccessChange) -> ApplyResult {
-        let fits = self.stored.access.fold(at, self.stored.seq, change);
-        need(fits, || Mismatch::Access(change.about()))
     }
 
     fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> ApplyResult {
