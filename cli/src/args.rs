@@ -29,6 +29,7 @@ mod recovery;
 mod replay;
 mod script;
 mod selection;
+mod service;
 mod simulate;
 mod step;
 mod submit;
@@ -63,6 +64,7 @@ pub(crate) use moment::parse_moment;
 pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use selection::{ChangeFlags, StepSelector};
+pub(crate) use service::{RolloutAction, RolloutArgs, RolloutStatusArgs, ScaleArgs};
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::{StepFlags, VariableRequest};
 pub(crate) use submit::SubmitArgs;
@@ -114,7 +116,7 @@ pub(crate) enum Command {
     /// List things of one kind: steps, nodes, pools, policies, events and the others below.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
-    /// Show all details of one step, node, pool, platform, template, validation or role.
+    /// Show all details of one step, service, node, pool, platform, template, validation or role.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
     /// Explain why a step is in its state, and what would let it start.
@@ -165,6 +167,12 @@ pub(crate) enum Command {
     /// Apply the pools, policies and other documents of YAML files, all of them or none, and show what changes.
     #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
+    /// Set the number of replicas of a service.
+    #[command(after_help = examples::SCALE)]
+    Scale(ScaleArgs),
+    /// See how the change of a service to another version goes, or go back to an earlier one.
+    #[command(after_help = examples::ROLLOUT)]
+    Rollout(RolloutArgs),
     /// Delete documents, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),

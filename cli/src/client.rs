@@ -12,6 +12,7 @@ mod ping;
 mod platform;
 mod recovery;
 mod retry;
+mod services;
 mod sse;
 mod step_action;
 mod step_name;

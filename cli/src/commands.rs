@@ -29,6 +29,7 @@ pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod selection;
+pub(crate) mod services;
 pub(crate) mod step_action;
 pub(crate) mod submit;
 pub(crate) mod token;

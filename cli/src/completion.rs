@@ -124,6 +124,7 @@ fn names_of(kind: GetKind) -> Vec<String> {
         GetKind::Steps => "/v1/steps",
         GetKind::Allocations => "/v1/allocations",
         GetKind::Nodes | GetKind::Labels => "/v1/nodes",
+        GetKind::Services => "/v1/services",
         GetKind::Pools => "/v1/pools",
         GetKind::Templates => "/v1/templates",
         GetKind::Validations => "/v1/validations",
@@ -132,6 +133,7 @@ fn names_of(kind: GetKind) -> Vec<String> {
         GetKind::ApiTokens => "/v1/api-tokens",
         // Their names have two parts, or they have none.
         GetKind::Policies
+        | GetKind::Endpoints
         | GetKind::Platforms
         | GetKind::Cluster
         | GetKind::Topology

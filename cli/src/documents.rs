@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::PutDocument;
 use sluice_common::id::{
-    BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
+    BindingName, PlatformName, PoolName, RoleName, ServiceName, Subject, TemplateName,
+    ValidationName,
 };
 use sluice_common::nearest::nearest;
 use sluice_common::request::StepRequest;
@@ -41,7 +42,7 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// Known kinds of documents.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "binding",
     "cluster",
     "host",
@@ -49,6 +50,7 @@ const KINDS: [&str; 11] = [
     "pool",
     "policy",
     "role",
+    "service",
     "step",
     "template",
     "topology",
@@ -65,6 +67,8 @@ pub(crate) enum Document {
     Step(Box<StepRequest>),
     /// A document of another tool that has none of ours.
     Foreign(ForeignDocument),
+    /// A service to be applied: a step that is kept running.
+    Service(Box<StepRequest>),
     /// A read-only answer of the cluster, described by the sentence.
     ReadOnly(String),
 }
@@ -76,6 +80,7 @@ pub(crate) enum SkippedDocument {
     Step,
     /// A document of another tool, which `apply` carries out by itself.
     Foreign(ForeignDocument),
+    Service,
     /// A read-only object, left as it is.
     ReadOnly(String),
 }
@@ -86,6 +91,7 @@ impl Document {
         match self {
             Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(SkippedDocument::Step),
+            Document::Service(_) => Err(SkippedDocument::Service),
             Document::Host(host) => Err(SkippedDocument::Host(host)),
             Document::Foreign(document) => Err(SkippedDocument::Foreign(document)),
             Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
@@ -301,6 +307,10 @@ fn apart(kind: String, mut fields: Map<String, Value>) -> Result<Document, Strin
             Ok(Document::Host(Box::new(parse(fields)?)))
         }
         "step" => Ok(Document::Step(Box::new(parse(from_view::step(fields).0)?))),
+        "service" => {
+            name_of::<ServiceName>(&mut fields.clone(), "name")?;
+            Ok(Document::Service(Box::new(parse(fields)?)))
+        }
         work if work.parse::<WorkKind>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
             Ok(Document::Step(Box::new(parse(fields)?)))

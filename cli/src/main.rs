@@ -134,6 +134,8 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
             MoveKind::Step(args) => commands::move_steps::run(&client()?, &args, out),
         },
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
+        Command::Scale(args) => commands::services::scale(&client()?, &args, out),
+        Command::Rollout(args) => commands::services::rollout(&client()?, &args, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Create(args) => commands::elsewhere::create(&client()?, &args, out),
         Command::Config(args) => commands::elsewhere::config(&client()?, &args, out),

@@ -21,6 +21,7 @@ pub(crate) mod pool;
 pub(crate) mod preview;
 pub(crate) mod replay;
 pub(crate) mod sections;
+pub(crate) mod service;
 pub(crate) mod step;
 pub(crate) mod table;
 pub(crate) mod template;

@@ -42,6 +42,7 @@ mod platform;
 mod preview;
 mod recovery;
 mod replay;
+mod service;
 mod steps;
 mod template;
 mod timestamp;
@@ -75,6 +76,11 @@ pub use platform::{PlatformUse, PlatformView};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
+pub use service::{
+    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView,
+    RollbackRequest, RolloutState, RolloutView, ScaleRequest, ServicePreviewView, ServiceView,
+    TargetGroup,
+};
 pub use steps::{
     ArrayView, InputView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView,
     StepsActionRequest, StepsActionView,
@@ -200,6 +206,9 @@ pub struct StepView {
     /// Index of the part in its array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_index: Option<u32>,
+    /// The service of which the step is a replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
     /// Pools whose rules excluded the step when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,

@@ -113,8 +113,12 @@ codes! {
     InvalidReason = "invalid_reason", 400;
     /// An assertion of a validation cannot be read.
     InvalidAssertion = "invalid_assertion", 400;
-    /// The field belongs to a feature that does not exist yet.
+    /// The field does not belong to what the document describes.
     UnsupportedField = "unsupported_field", 400;
+    /// A number of replicas is outside the allowed range, or the smallest one is greater than the greatest.
+    InvalidReplicas = "invalid_replicas", 400;
+    /// The metric or the target by which a service is scaled is not one that there is.
+    InvalidMetric = "invalid_metric", 400;
     /// Two fields contradict each other.
     Contradiction = "contradiction", 400;
     /// The call has no valid credentials, or they were revoked or have expired.
@@ -139,6 +143,14 @@ codes! {
     UnknownInput = "unknown_input", 404;
     /// No validation has this name.
     UnknownValidation = "unknown_validation", 404;
+    /// No service has this name.
+    UnknownService = "unknown_service", 404;
+    /// The service has no such version any more, or none before the present one.
+    UnknownRevision = "unknown_revision", 404;
+    /// The subject has the maximum number of services.
+    TooManyServices = "too_many_services", 409;
+    /// The service was deleted, and its replicas are stopping.
+    ServiceDeleting = "service_deleting", 409;
     /// The node that ran the step no longer has its output.
     OutputUnavailable = "output_unavailable", 404;
     /// The path exists but does not accept this method; the header `Allow` lists those it does.

@@ -176,6 +176,9 @@ name!(
     /// A person or program that the coordinator has authenticated, as named by a certificate, an issuer or an admin.
     UserName, "user name", by check_user);
 name!(
+    /// Name of a service, unique in its cluster.
+    ServiceName, "service name");
+name!(
     /// Name of a template.
     TemplateName,
     "template name"

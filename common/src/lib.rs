@@ -60,6 +60,7 @@ pub mod quantity;
 pub mod reason;
 pub mod request;
 pub mod selector;
+pub mod service;
 pub mod state;
 pub mod step;
 pub mod step_names;

@@ -10,6 +10,7 @@ mod labels;
 mod layers;
 mod placement;
 mod resources;
+mod service;
 mod streams;
 mod times;
 mod work_kind;
@@ -27,6 +28,7 @@ pub(crate) use command::check_command;
 use command::{check_directory, check_surroundings};
 use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
+pub use service::{RolloutRequest, replicas};
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
 use crate::allocation::ReclaimTolerance;
@@ -211,6 +213,12 @@ pub struct StepRequest {
     /// Terms on which an allocation may be taken back from its holder; a short form of `resources.preemptible` and `grace_period`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_tolerance: Option<ReclaimTolerance>,
+    /// Number of replicas of a service; `resources.min_replicas` and `max_replicas` instead if it is to change by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<u64>,
+    /// Terms of a change of a service to another version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutRequest>,
 }
 
 impl StepRequest {
@@ -242,6 +250,7 @@ impl StepRequest {
     }
 
     fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
+        self.refuse_service_fields()?;
         let lease = self.take_lease()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
@@ -312,6 +321,7 @@ impl StepRequest {
             probes: check_probes(self.probes, &ports)?,
             ports,
             lease,
+            service: None,
             inherited: BTreeSet::new(),
         })
     }
@@ -361,7 +371,6 @@ impl ResourceSettings {
     /// # Errors
     /// If a field is invalid.
     pub fn demand(&self) -> Result<Amounts, FieldError> {
-        self.refuse_service_fields()?;
         let mut demand = Amounts::new();
         for (name, amount) in &self.pool_resources {
             let field = || format!("resources.pool_resources.{}", name.escape_default());
@@ -402,28 +411,6 @@ impl ResourceSettings {
             demand = demand.with(STORAGE_MB, megabytes_up(bytes));
         }
         Ok(demand.with(STEP_RUN, 1))
-    }
-
-    fn refuse_service_fields(&self) -> Result<(), FieldError> {
-        let set = [
-            ("min_replicas", self.min_replicas.is_some_and(|n| n != 0)),
-            ("max_replicas", self.max_replicas.is_some_and(|n| n != 0)),
-            ("autoscaling_metric", self.autoscaling_metric.is_some()),
-            ("autoscaling_target", self.autoscaling_target.is_some()),
-            ("max_concurrency", self.max_concurrency.is_some()),
-        ];
-        match set.into_iter().find(|(_, set)| *set) {
-            None => Ok(()),
-            Some((field, _)) => {
-                let message =
-                    "this belongs to deployed services, which do not exist yet: leave it out";
-                Err(FieldError::new(
-                    ErrorCode::UnsupportedField,
-                    format!("resources.{field}"),
-                    message,
-                ))
-            }
-        }
     }
 }
 
@@ -544,6 +531,11 @@ mod tests {
                 r#"{"command":["a"],"resources":{"min_replicas":1}}"#,
                 "unsupported_field",
                 "resources.min_replicas",
+            ),
+            (
+                r#"{"command":["a"],"replicas":2}"#,
+                "unsupported_field",
+                "replicas",
             ),
             (
                 r#"{"command":["a"],"env":{"SLUICE_X":"1"}}"#,

@@ -11,7 +11,7 @@ use crate::amount::{Amounts, MGPU};
 use crate::array::ArraySpec;
 use crate::dependency::Dependency;
 use crate::environment::Environment;
-use crate::id::{PoolName, Subject, UserName};
+use crate::id::{PoolName, ServiceName, Subject, UserName};
 use crate::image::Image;
 use crate::inputs::{InputFile, InputHash};
 use crate::keep::KeepPattern;
@@ -244,9 +244,24 @@ pub struct StepSpec {
     /// released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Span>,
+    /// The service of which it is a replica. Requests cannot set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ReplicaOf>,
     /// Fields inherited from the request's `defaults`, such as `retries` or `env.LR`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub inherited: BTreeSet<String>,
+}
+
+/// The place of a replica in its service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReplicaOf {
+    /// Name of the service.
+    pub name: ServiceName,
+    /// Number of the replica, starting at 1.
+    pub number: u32,
+    /// Version of the service that it is of.
+    pub revision: u32,
 }
 
 /// Overhead of a step and of each of its texts, in bytes.

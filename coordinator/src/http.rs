@@ -39,6 +39,7 @@ mod put;
 mod random;
 mod recovery;
 mod roles;
+mod services;
 mod step_move;
 mod steps;
 mod submit;
@@ -115,6 +116,16 @@ fn steps_routes() -> Router<Api> {
                 .post(allocations::act)
                 .fallback(allocations::no_method),
         )
+        .route("/v1/services", get(services::list))
+        .route(
+            "/v1/services/{service}",
+            get(services::get)
+                .put(services::put)
+                .post(services::act)
+                .delete(services::delete)
+                .fallback(services::no_method),
+        )
+        .route("/v1/endpoints", get(services::endpoints))
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/steps/{step}/exec", get(exec::exec))

@@ -30,11 +30,11 @@ mod transfer;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coordinator_core::{LogEntry, Record, RecoveryCause, State, StoredState};
+use coordinator_core::{LogEntry, RecoveryCause, State, StoredState};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
-use sluice_common::id::{ClusterId, StepId};
+use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
 pub use encoding::Corruption;
@@ -147,7 +147,8 @@ struct RecoveryMark {
 /// The stored variables of a step.
 #[derive(Serialize, Deserialize)]
 struct StepVariables {
-    step: StepId,
+    /// Id of the step, or the key of a version of a service.
+    step: String,
     env: Environment,
 }
 
@@ -275,15 +276,15 @@ impl Store {
                 let line = encoding::seal(stamped);
                 log.insert(stamped.seq, line.as_slice())?;
                 bytes.push(line.len() as u64);
-                if let Some((step, values)) = stamped.record.environment() {
+                if let Some((key, values)) = stamped.record.environment() {
                     let sealed = encoding::seal(&StepVariables {
-                        step: step.clone(),
+                        step: key.clone(),
                         env: values.clone(),
                     });
-                    environment.insert(step.as_str(), sealed.as_slice())?;
+                    environment.insert(key.as_str(), sealed.as_slice())?;
                 }
-                if let Record::StepForgotten { step, .. } = &stamped.record {
-                    environment.remove(step.as_str())?;
+                for key in stamped.record.forgotten_environments() {
+                    environment.remove(key.as_str())?;
                 }
             }
         }
@@ -411,7 +412,7 @@ pub(crate) fn parse_record(text: &[u8]) -> Result<LogEntry, Corruption> {
 }
 
 /// Parses a step and its variables in a stored text.
-pub(crate) fn parse_variables(text: &[u8]) -> Result<(StepId, Environment), Corruption> {
+pub(crate) fn parse_variables(text: &[u8]) -> Result<(String, Environment), Corruption> {
     let StepVariables { step, env } = encoding::parse(text)?;
     Ok((step, env))
 }

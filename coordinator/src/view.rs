@@ -6,6 +6,7 @@ mod exit;
 mod explain;
 pub mod platform;
 mod preview;
+mod service;
 mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +40,7 @@ const MAX_FAILED_RANGES: usize = 100;
 use exit::exit;
 pub use explain::explain;
 pub use preview::preview;
+pub use service::{endpoints, pool_of, service};
 pub use template::template;
 
 /// Returns the view of a step with its effective spec and templates, if it is remembered. Lists leave those out because
@@ -121,6 +123,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         allocation: allocation::allocation(step),
         array: array(core, step),
         part_of: step.part_of.as_ref().map(|it| it.array.to_string()),
+        service: spec.service.as_ref().map(|it| it.name.to_string()),
         array_index: step.part_of.as_ref().map(|it| it.index),
         barred: step
             .excluded_pools

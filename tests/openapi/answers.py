@@ -178,6 +178,7 @@ def see(judge):
     judge.call(200, "get", "/v1/pools/{pool}/platforms", pool="default")
     exec_beside(judge)
     allocate(judge)
+    serve(judge)
     steer(judge)
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")
     assert judge.state_of("whole", "cancelled")["exit"]["signal"] == 15
@@ -206,6 +207,30 @@ def allocate(judge):
     judge.call(200, "post", "/v1/allocations/{step}:release", step="held")
     assert judge.state_of("held", "cancelled")["allocation"]["state"] == "released"
     judge.error(409, "step_over", "post", "/v1/allocations/{step}:renew", step="held")
+
+
+def serve(judge):
+    name = "/v1/services/{service}"
+    body = {"command": ["sleep", "1000"], "replicas": 1, "resources": {"cpu_count": 0.1}, "grace_period": "1s"}
+    preview = judge.call(200, "put", name, "?dry_run=true", body=body, service="web")
+    assert preview["outcome"] == "created", preview
+    made = judge.call(200, "put", name, body=body, service="web")
+    assert (made["revision"], made["replicas"]) == (1, 1), made
+    judge.state_of("web-1", "running")
+    scaled = judge.call(200, "post", name + ":scale", body={"replicas": 2}, service="web")
+    assert scaled["replicas"] == 2, scaled
+    judge.state_of("web-2", "running")
+    assert judge.call(200, "get", name, service="web")["ready"] == 2
+    assert [it["name"] for it in judge.call(200, "get", "/v1/services")["items"]] == ["web"]
+    endpoints = judge.call(200, "get", "/v1/endpoints", "?service=web")["items"]
+    assert [it["replica"] for it in endpoints] == ["web-1", "web-2"], endpoints
+    judge.call(200, "get", "/v1/endpoints", "?format=http_sd")
+    judge.call(200, "put", name, body={**body, "command": ["sleep", "2000"]}, service="web")
+    assert judge.call(200, "post", name + ":undo", body={}, service="web")["revision"] == 3
+    judge.error(404, "unknown_revision", "post", name + ":undo", body={"revision": 9}, service="web")
+    judge.error(400, "invalid_replicas", "post", name + ":scale", body={"replicas": 5000}, service="web")
+    judge.call(204, "delete", name, service="web")
+    judge.error(404, "unknown_service", "get", name, service="nothing")
 
 
 def steer(judge):

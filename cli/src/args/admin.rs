@@ -147,6 +147,9 @@ pub(crate) enum DeleteKind {
     /// Steps that have ended, by id, name or pattern, or by filters.
     #[value(aliases = ["steps"])]
     Step,
+    /// Services, whose replicas are then drained and stopped.
+    #[value(aliases = ["services", "svc"])]
+    Service,
     /// Lost or disconnected hosts.
     #[value(aliases = ["nodes", "no"])]
     Node,
@@ -206,6 +209,9 @@ fn any_name(text: &str) -> Result<String, String> {
     let kinds = [
         "step/",
         "steps/",
+        "service/",
+        "services/",
+        "svc/",
         "pool/",
         "pools/",
         "po/",

@@ -8,6 +8,9 @@ pub(crate) enum DescribeKind {
     /// One step, with its attempts.
     #[value(aliases = ["steps", "st"])]
     Step,
+    /// One service, with its replicas and versions.
+    #[value(aliases = ["services", "svc"])]
+    Service,
     /// One host, with its GPUs and steps.
     #[value(aliases = ["nodes", "no"])]
     Node,
@@ -43,6 +46,7 @@ impl DescribeKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             DescribeKind::Step => "step",
+            DescribeKind::Service => "service",
             DescribeKind::Node => "node",
             DescribeKind::Pool => "pool",
             DescribeKind::Validation => "validation",

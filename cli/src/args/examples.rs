@@ -227,6 +227,27 @@ Examples:
 No retry is used up. A queued step is left as it is; a step that somebody suspended may be scheduled
 again.";
 
+pub(super) const SCALE: &str = "\
+Examples:
+  sluice scale service web 3
+  sluice scale service web 0
+
+New replicas wait in the queue like other steps. Replicas that are too many are taken from the
+endpoints, and stopped after the service's drain_timeout. A service with min_replicas and
+max_replicas takes a number between them.";
+
+pub(super) const ROLLOUT: &str = "\
+Examples:
+  sluice rollout status web                  wait until the latest version is complete
+  sluice rollout status web --timeout 5m
+  sluice rollout undo web
+  sluice rollout undo web --to 3
+
+A change of a service's step makes a new version: its replicas start beside the old ones, which are
+drained as the new ones become ready. If none becomes ready within progress_deadline, the service
+goes back to the version before. `status` exits with 1 if that happened, or if the version stalls,
+and with 75 when the time is over.";
+
 pub(super) const WAIT: &str = "\
 Examples:
   sluice wait k3v9 --timeout 1h

@@ -11,6 +11,12 @@ pub(crate) enum GetKind {
     /// Steps without a program, which hold resources for somebody else.
     #[value(aliases = ["allocation", "al"])]
     Allocations,
+    /// Steps that are kept running in a number of replicas.
+    #[value(aliases = ["service", "svc"])]
+    Services,
+    /// Replicas of services that are ready, with their addresses.
+    #[value(aliases = ["endpoint", "ep"])]
+    Endpoints,
     /// Hosts that have an agent.
     #[value(aliases = ["node", "no"])]
     Nodes,
@@ -64,6 +70,8 @@ impl GetKind {
         match self {
             GetKind::Steps => &["steps", "step", "st"],
             GetKind::Allocations => &["allocations", "allocation", "al"],
+            GetKind::Services => &["services", "service", "svc"],
+            GetKind::Endpoints => &["endpoints", "endpoint", "ep"],
             GetKind::Nodes => &["nodes", "node", "no"],
             GetKind::Pools => &["pools", "pool", "po"],
             GetKind::Policies => &["policies", "policy", "pl"],

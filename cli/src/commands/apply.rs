@@ -15,6 +15,7 @@ use sluice_common::pool::PolicySpec;
 use sluice_common::reason::Detail;
 
 use super::outage_note;
+use super::services::{self, FileService};
 use crate::args::{ApplyArgs, Format};
 use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
 use crate::documents::{self, Document, DocumentLocation, LocatedDocument, SkippedDocument};
@@ -61,6 +62,7 @@ pub(super) fn documents(
     let mut request = ApplyRequest::default();
     let mut places = Vec::new();
     let mut foreign = ForeignChanges::default();
+    let mut found_services: Vec<FileService> = Vec::new();
     for LocatedDocument {
         document,
         place,
@@ -70,6 +72,13 @@ pub(super) fn documents(
         notes
             .iter()
             .for_each(|note| out.warning(&place.noted(note)));
+        let document = match document {
+            Document::Service(service) => {
+                found_services.push((*service, place));
+                continue;
+            }
+            other => other,
+        };
         match put(document, &place, out)? {
             Some(AppliedDocument::Put(document)) => {
                 request.put.push(*document);
@@ -86,7 +95,8 @@ pub(super) fn documents(
     }
     open_new_pools(client, &mut request.put);
     // A pool of gpuctl that is as its file says leaves only nodes to be moved.
-    let code = match request.put.is_empty() && foreign.has_nodes() {
+    let has_others = foreign.has_nodes() || !found_services.is_empty();
+    let code = match request.put.is_empty() && has_others {
         true => 0,
         false => {
             let made = make(client, &request, options, out);
@@ -94,7 +104,9 @@ pub(super) fn documents(
         }
     };
     let moved = foreign.move_nodes(client, options, out)?;
-    Ok(code.max(moved))
+    // Each by itself, and after the pools in which they run.
+    let of_services = services::put(client, &found_services, options.dry_run, out)?;
+    Ok(code.max(moved).max(of_services))
 }
 
 /// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
@@ -128,16 +140,24 @@ fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
     }));
 }
 
+/// Deletions with their locations, and services to delete.
+type FileDelete = (Vec<(DeleteDocument, DocumentLocation)>, Vec<FileService>);
+
 /// Returns the deletions that the documents of a file stand for, with their locations.
-pub(super) fn deletes(
-    file: &Path,
-    out: Out,
-) -> Result<Vec<(DeleteDocument, DocumentLocation)>, Failure> {
+pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDelete, Failure> {
     let mut deletes = Vec::new();
+    let mut services = Vec::new();
     for LocatedDocument {
         document, place, ..
     } in read(file)?
     {
+        let document = match document {
+            Document::Service(service) => {
+                services.push((*service, place));
+                continue;
+            }
+            other => other,
+        };
         match put(document, &place, out)? {
             Some(AppliedDocument::Put(document)) => {
                 deletes.push((delete(*document, &place)?, place))
@@ -150,7 +170,7 @@ pub(super) fn deletes(
             None => {}
         }
     }
-    Ok(deletes)
+    Ok((deletes, services))
 }
 
 fn delete(document: PutDocument, place: &DocumentLocation) -> Result<DeleteDocument, Failure> {
@@ -237,6 +257,7 @@ fn put(
         Err(SkippedDocument::Host(_)) => {
             ("host", "only `sluice dev --file` makes hosts for trials")
         }
+        Err(SkippedDocument::Service) => ("service", "apply it by itself"),
         Err(SkippedDocument::Step) => (
             "step",
             "hand it in with `sluice submit -f`, or the whole file with `sluice create -f`",

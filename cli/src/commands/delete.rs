@@ -6,6 +6,7 @@ use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 use super::apply::{self, ChangeOptions};
 use super::change_many;
 use super::cordon::change;
+use super::services as service_files;
 use crate::args::{ChangeFlags, DeleteArgs, DeleteKind, StepSelector};
 use crate::client::{ApiError, Client, StepAction};
 use crate::failure::{FAILED, Failure};
@@ -20,9 +21,18 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
         ));
     }
     if let Some(file) = &args.file {
-        let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file, out)?.into_iter().unzip();
+        let (deletes, services) = apply::deletes(file, out)?;
+        let of_services = match services.is_empty() || args.dry_run {
+            true => 0,
+            false => service_files::delete_files(client, &services, out)?,
+        };
+        if deletes.is_empty() {
+            return Ok(of_services);
+        }
+        let (delete, places): (Vec<_>, Vec<_>) = deletes.into_iter().unzip();
         let made = terms(client, args, delete, out);
-        return made.map_err(|failure| apply::placed(failure, &places));
+        let made = made.map_err(|failure| apply::placed(failure, &places))?;
+        return Ok(made.max(of_services));
     }
     match args.kind {
         Some(DeleteKind::Step) => steps(client, args, out),
@@ -30,6 +40,10 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             "--dry-run is for steps, pools, platforms and policies: leave it out here".to_owned(),
         )),
         None | Some(DeleteKind::Node) => nodes(client, args, out),
+        Some(DeleteKind::Service) if args.dry_run || args.force => Err(Failure::Usage(
+            "--dry-run and --force are for what others use: leave them out here".to_owned(),
+        )),
+        Some(DeleteKind::Service) => services(client, &args.names, out),
         Some(DeleteKind::ApiToken) if args.dry_run || args.force => Err(Failure::Usage(
             "--dry-run and --force are for what others use: leave them out here".to_owned(),
         )),
@@ -122,6 +136,10 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     };
     let (pool, name) = (pool.to_owned(), name.to_owned());
     Ok(DeleteDocument::Platform { pool, name })
+}
+
+pub(super) fn services(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {
+    each(names, "service", out, |name| client.delete_service(name))
 }
 
 pub(super) fn api_tokens(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use sluice_common::api::{
-    NodeView, PoolView, RoleView, StepFilter, StepView, TemplateView, ValidationView,
+    NodeView, PoolView, RoleView, ServiceView, StepFilter, StepView, TemplateView, ValidationView,
 };
 use sluice_common::state::StepState;
 
@@ -79,6 +79,7 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             })?;
             Ok(0)
         }
+        DescribeKind::Service => show::<ServiceView>(client, name, out, render::service::describe),
         DescribeKind::Validation => {
             show::<ValidationView>(client, name, out, render::validation::describe)
         }

@@ -7,12 +7,14 @@ mod events;
 mod join_tokens;
 mod kinds;
 mod labels;
+mod services;
 mod steps;
 mod watch;
 
 use sluice_common::api::{
-    ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
-    RoleView, StepFilter, StepView, TemplateView, TopologyView, ValidationView,
+    ApiTokenView, BindingView, ClusterView, EndpointView, JoinTokenView, NodeView, PolicyView,
+    PoolView, RoleView, ServiceView, StepFilter, StepView, TemplateView, TopologyView,
+    ValidationView,
 };
 use sluice_common::step_names::{StepNamesError, in_list, is_pattern};
 
@@ -67,6 +69,8 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
     match args.kind {
         GetKind::Steps => get::<StepView>(client, &args, out),
         GetKind::Allocations => get::<ListedAllocation>(client, &args, out),
+        GetKind::Services => get::<ServiceView>(client, &args, out),
+        GetKind::Endpoints => get::<EndpointView>(client, &args, out),
         GetKind::Nodes => get::<NodeView>(client, &args, out),
         GetKind::Pools => get::<PoolView>(client, &args, out),
         GetKind::Policies => get::<PolicyView>(client, &args, out),

@@ -28,6 +28,7 @@ pub(super) struct Plan {
     pools: Vec<PutDocument>,
     policies: Vec<(PolicyId, PolicySpec)>,
     steps: Vec<StepRequest>,
+    services: Vec<StepRequest>,
     cluster: Vec<ClusterSpec>,
     /// Documents that pools may name, and the topology.
     documents: Vec<PutDocument>,
@@ -43,6 +44,7 @@ impl Plan {
             pools: Vec::new(),
             policies: Vec::new(),
             steps: Vec::new(),
+            services: Vec::new(),
             cluster: Vec::new(),
             documents: Vec::new(),
             access: Vec::new(),
@@ -61,6 +63,7 @@ impl Plan {
                             documents::shown(file)
                         )));
                     }
+                    Document::Service(service) => plan.services.push(*service),
                     // Read-only objects are made by what they belong to.
                     Document::ReadOnly(_) => {}
                 }
@@ -178,12 +181,19 @@ impl Plan {
         self.hosts.iter().all(ready)
     }
 
-    /// Submits the steps of the files.
+    /// Submits the steps of the files, and applies their services.
     pub(super) fn submit(&self, client: &Client) -> Result<(), String> {
         for step in &self.steps {
             let mut step = step.clone();
             step.subject = step.subject.or_else(|| Some(SUBJECT.to_owned()));
             client.submit(&step).map_err(|e| e.to_string())?;
+        }
+        for service in &self.services {
+            let mut service = service.clone();
+            service.subject = service.subject.or_else(|| Some(SUBJECT.to_owned()));
+            let name = service.name.clone().unwrap_or_default();
+            let put = client.put_service(&name, &service);
+            put.map_err(|e| format!("service `{name}`: {e}"))?;
         }
         Ok(())
     }

@@ -238,6 +238,8 @@ impl Page {
                 "version",
                 "prefer_workdir",
                 "within",
+                "replicas",
+                "rollout",
                 "min_replicas",
                 "max_replicas",
                 "max_concurrency",

@@ -51,7 +51,11 @@ pub(crate) fn of_documents(documents: Vec<LocatedDocument>) -> Result<LocatedSte
         notes.extend(own.iter().map(|note| place.noted(note)));
         match document {
             Document::Step(step) => steps.push((*step, place)),
-            Document::Host(_) | Document::Put(_) | Document::Foreign(_) | Document::ReadOnly(_) => {
+            Document::Host(_)
+            | Document::Put(_)
+            | Document::Foreign(_)
+            | Document::Service(_)
+            | Document::ReadOnly(_) => {
                 return Err(Failure::Failed(format!(
                     "{place}: it is no step: hand it to `sluice apply -f`, or the whole file to `sluice create -f`"
                 )));

@@ -95,6 +95,8 @@ impl StepRequest {
             probes: ProbesRequest::over(self.probes, below.probes),
             lease: self.lease.or(below.lease),
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
+            replicas: self.replicas.or(below.replicas),
+            rollout: self.rollout.or(below.rollout),
         }
     }
 
@@ -155,6 +157,8 @@ impl StepRequest {
             ("probes", self.probes.is_some()),
             ("lease", self.lease.is_some()),
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
+            ("replicas", self.replicas.is_some()),
+            ("rollout", self.rollout.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

@@ -34,19 +34,19 @@ pub struct ResourceSettings {
     /// Amounts of custom resource keys.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_resources: BTreeMap<String, u64>,
-    /// Setting of deployed services, which do not exist yet; only the default is accepted.
+    /// Fewest replicas of a service; 0 lets it sleep. As many as `max_replicas` fix the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<u64>,
-    /// Setting of deployed services, which do not exist yet; only the default is accepted.
+    /// Most replicas of a service; 0 sets no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_replicas: Option<u64>,
-    /// Setting of deployed services, which do not exist yet; only the default is accepted.
+    /// Measured value by which the number of replicas of a service is decided: `cpu`, `memory`, `concurrency` or `rps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscaling_metric: Option<String>,
-    /// Setting of deployed services, which do not exist yet; only the default is accepted.
+    /// Value of the metric that each replica of a service is to have, such as `70` for 70 % of its CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscaling_target: Option<f64>,
-    /// Setting of deployed services, which do not exist yet; only the default is accepted.
+    /// Most requests that one replica of a service is given at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<u64>,
 }

@@ -3,13 +3,14 @@
 
 mod affected;
 mod dry_run;
+mod due_services;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{Epoch, NodeName, PoolName};
+use sluice_common::id::{Epoch, NodeName, PoolName, ServiceName};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, HelloReply, ToNode};
@@ -31,6 +32,8 @@ pub(crate) struct Context {
     contacts: BTreeMap<NodeName, Contact>,
     /// Pools in which a change could let a step start.
     affected: PoolChecks,
+    /// Services for which something may be due.
+    due_services: BTreeSet<ServiceName>,
     now: Time,
     listening_since: Time,
     began_at: LogPoint,
@@ -55,6 +58,7 @@ impl Context {
             state,
             contacts: BTreeMap::new(),
             affected: PoolChecks::default(),
+            due_services: BTreeSet::new(),
             now: Time::default(),
             listening_since: Time::default(),
             began_at: LogPoint::default(),
@@ -159,6 +163,7 @@ impl Context {
         let fits = self.state.apply(&stamped);
         fits.expect("what the core decides follows from the state it decides on");
         self.affected.note(&self.state, &stamped.record, self.now);
+        self.note_due_services(&stamped.record);
         self.outbox.records.push(Output::Record(stamped));
     }
 

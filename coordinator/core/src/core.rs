@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 
 use sluice_common::directory_refusal::DirectoryRefusal;
-use sluice_common::id::{ClusterId, NodeName, PoolName, StepId};
+use sluice_common::id::{ClusterId, NodeName, PoolName, ServiceName, StepId};
+use sluice_common::service::ServiceSpec;
 use sluice_common::time::Time;
 use sluice_reasons::StepReason;
 use sluice_scheduler::Request;
@@ -31,6 +32,7 @@ use crate::handlers::preview::on_preview;
 use crate::handlers::queue_timeout::on_queue_timer;
 use crate::handlers::recovery_end::on_end_recovery;
 use crate::handlers::renew::on_renew;
+use crate::handlers::service::{foresee, on_change_service};
 use crate::handlers::silence::on_silence;
 use crate::handlers::start::on_start;
 use crate::handlers::step_action::on_step_action;
@@ -50,6 +52,7 @@ use crate::record::Record;
 use crate::recovery::end::check_recovery;
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
+use crate::services::settle_services;
 use crate::state::State;
 use crate::state::carving::CarveState;
 use crate::submit::bounds::forget_old;
@@ -133,6 +136,12 @@ impl Core {
                 beat,
             } => on_heartbeat(ctx, session, &node, &beat),
             Input::NodeGone { session, node } => on_node_gone(ctx, session, &node),
+            Input::ChangeService {
+                reply,
+                service,
+                change,
+                version,
+            } => on_change_service(ctx, reply, &service, change, version),
             Input::Apply {
                 reply,
                 changes,
@@ -168,11 +177,16 @@ impl Core {
     fn settle(&mut self) {
         check_recovery(&mut self.ctx);
         settle_steps(&mut self.ctx);
+        settle_services(&mut self.ctx);
         let nodes = nodes_to_carve(&self.ctx);
         // Before the scheduler, so that an idle GPU is not granted once more, and after it, because nominations end there.
         carve(&mut self.ctx, &nodes);
         schedule(&mut self.ctx);
         if carve(&mut self.ctx, &nodes) {
+            schedule(&mut self.ctx);
+        }
+        // What was granted or rejected now may be replicas.
+        if settle_services(&mut self.ctx) {
             schedule(&mut self.ctx);
         }
         forget_old(&mut self.ctx);
@@ -230,6 +244,19 @@ impl Core {
         explain(&self.ctx, id)
     }
 
+    /// Foresees what applying a service would change: `None` if there is none of this name; else whether it would change, and
+    /// whether its replicas would be replaced.
+    ///
+    /// # Errors
+    /// The change would be refused.
+    pub fn foresee_service(
+        &self,
+        name: &ServiceName,
+        spec: &ServiceSpec,
+    ) -> Result<Option<(bool, bool)>, Refusal> {
+        foresee(&self.ctx, name, spec)
+    }
+
     /// The refusal of a call about a step that is not there: of a part that its array does not have, it says which there
     /// are.
     pub fn unknown_step(&self, id: &StepId) -> Refusal {
@@ -277,6 +304,7 @@ fn on_timer(ctx: &mut Context, key: TimerKey) {
         TimerKey::Queue(id) => on_queue_timer(ctx, &id),
         TimerKey::Lease(id) => on_lease_timer(ctx, &id),
         TimerKey::Hostless(id) => follow_hostless(ctx, &id),
+        TimerKey::Service(service) => ctx.set_service_due(service),
         TimerKey::Pool(pool) | TimerKey::Carving(pool) => ctx.set_affected(pool),
         // The end of a recovery is checked after every input.
         TimerKey::Recovery => {}

@@ -15,6 +15,7 @@ pub(crate) mod preview;
 pub(crate) mod queue_timeout;
 pub(crate) mod recovery_end;
 pub(crate) mod renew;
+pub(crate) mod service;
 pub(crate) mod silence;
 pub(crate) mod start;
 pub(crate) mod step_action;

@@ -12,12 +12,13 @@ use sluice_common::allocation::HolderState;
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::credential::{NodeClaim, SecretHash};
 use sluice_common::id::{
-    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
-    ValidationName,
+    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject,
+    TemplateName, ValidationName,
 };
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
+use sluice_common::service::ServiceSpec;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
@@ -87,6 +88,15 @@ pub enum Input {
         target: MoveTarget,
         /// Whether to report what would come of it without moving the step.
         dry_run: bool,
+    },
+    /// A caller changes or deletes a service.
+    ChangeService {
+        /// Caller that waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        service: ServiceName,
+        change: ServiceChange,
+        /// The version that the caller has read; 0 means that there is none.
+        version: Option<u64>,
     },
     /// A caller changes pools, policies and other documents: all changes are made, or none.
     Apply {
@@ -188,6 +198,19 @@ pub enum StepAction {
     /// Stops the step and queues it again in its old place.
     Requeue,
     /// Forgets a step that has ended and holds nothing.
+    Delete,
+}
+
+/// A change of a service. Repeating it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceChange {
+    /// Makes the service, or changes it to this.
+    Put(Box<ServiceSpec>),
+    /// Sets the number of its replicas.
+    Scale(u32),
+    /// Goes back to a version; to the last one that differs if `None`.
+    Undo(Option<u32>),
+    /// Stops its replicas, and forgets it then.
     Delete,
 }
 
@@ -379,6 +402,8 @@ pub enum TimerKey {
     Lease(StepId),
     /// The allocation in a pool without hosts has run for as long as it may, or its grace is over.
     Hostless(StepId),
+    /// Something is due for the service: a pause, a drain or a deadline is over.
+    Service(ServiceName),
     /// A rate-limited node may change once more.
     Changes(NodeName),
     /// The recovery may end.

@@ -42,6 +42,7 @@ mod output;
 pub mod record;
 mod recovery;
 mod schedule;
+mod services;
 pub mod spec;
 mod state;
 mod submit;
@@ -57,7 +58,7 @@ pub use explain::{
 pub use hosts::report::HELD_BACK;
 pub use input::{
     Bounds, Desired, DesiredPool, Input, MoveTarget, NewJoinToken, NewStep, NodeChange, ReplyId,
-    SessionId, Settings, StepAction, TermsChange, TimerKey,
+    ServiceChange, SessionId, Settings, StepAction, TermsChange, TimerKey,
 };
 pub use invariant::{Violation, check, check_record};
 pub use model::access::{Access, AccessChange, StoredToken, Versioned};
@@ -72,6 +73,10 @@ pub use model::node::{Cordon, Drain, GpuCordon, Node, PoolMove};
 pub use model::placement::Placement;
 pub use model::pool::{BoundPolicy, DeclaredPlatform, Pool};
 pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryCause, RecoveryEnd, Warrant};
+pub use model::service::{
+    EndedService, FailedVersion, Replica, ReplicaBackoff, ReplicaEnd, ReplicaFailure, ReplicaPhase,
+    Revision, Rollout, RolloutPhase, Service, environment_key,
+};
 pub use model::step::{
     Attempt, Endpoint, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension,
     SuspensionPhase,

@@ -10,6 +10,7 @@ pub(crate) mod node;
 pub(crate) mod placement;
 pub(crate) mod pool;
 pub(crate) mod recovery;
+pub(crate) mod service;
 pub(crate) mod step;
 pub(crate) mod template;
 pub(crate) mod topology;

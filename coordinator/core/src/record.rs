@@ -8,6 +8,7 @@ mod log_entry;
 mod node;
 mod pool;
 mod prelude;
+mod service;
 mod step;
 pub(crate) mod stored_spec;
 mod subject;
@@ -21,6 +22,9 @@ pub use joining::{JoinRefused, JoinTokenMade, JoinTokenUsed};
 pub use log_entry::LogEntry;
 pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
+pub use service::{
+    ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
+};
 pub use step::{PartQueued, PartsEnded, Renewal, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
 pub use subject::RecordSubject;
@@ -261,4 +265,31 @@ pub enum Record {
     },
     /// A GPU of a node could not be cut into slices.
     GpuNotCarved(CarvingFailed),
+    /// A service was made or changed.
+    ServicePut(ServicePut),
+    /// The number of replicas of a service was set.
+    ServiceScaled { service: ServiceName, count: u32 },
+    /// A caller deleted a service: its replicas are stopped.
+    ServiceDeleting { service: ServiceName },
+    /// A deleted service has no replica left and is gone.
+    ServiceDeleted(ServiceDeleted),
+    /// A step is a replica of a service.
+    ReplicaStarted(ReplicaStarted),
+    /// A replica became ready, is ready no more, or is drained.
+    ReplicaChanged(ReplicaChanged),
+    /// The step of a replica has ended.
+    ReplicaEnded(ReplicaEnded),
+    /// A replica ended that was not to end, or could not be added.
+    ReplicaFailed(ReplicaFailed),
+    /// The replicas of a service have been ready for a while after failures: these count no more.
+    ServiceRecovered { service: ServiceName },
+    /// All replicas of a service are of the wanted version and ready, or none became ready in time.
+    RolloutEnded {
+        service: ServiceName,
+        /// The wanted version.
+        revision: u32,
+        /// The reason, if it is not ready.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stalled: Option<String>,
+    },
 }

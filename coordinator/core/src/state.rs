@@ -8,6 +8,7 @@ mod apply;
 pub(crate) mod arrays;
 pub(crate) mod carving;
 mod dependents;
+mod environments;
 pub(crate) mod granted;
 mod index;
 mod load;
@@ -18,13 +19,11 @@ mod steps;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
-use sluice_common::environment::Environment;
 use sluice_common::id::{
-    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    AttemptId, Epoch, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject, TemplateName,
     ValidationName,
 };
 use sluice_common::inventory::{Capability, Gpu};
@@ -39,6 +38,7 @@ use crate::model::cluster::Cluster;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::recovery::Recovery;
+use crate::model::service::{EndedService, Service};
 use crate::model::step::Step;
 use crate::model::template::StoredTemplate;
 use crate::model::topology::Topology;
@@ -94,6 +94,12 @@ pub struct StoredState {
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: Steps,
+    /// Services, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    services: BTreeMap<ServiceName, Service>,
+    /// Counters of deleted services.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    retired_services: BTreeMap<ServiceName, EndedService>,
     /// Ids of deleted steps by the numbers of their records; at most [`MAX_DELETED_KEPT`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     deleted: BTreeMap<u64, StepId>,
@@ -209,6 +215,16 @@ impl State {
         self.stored.nodes.get(name)
     }
 
+    /// Every service, by name.
+    pub fn services(&self) -> &BTreeMap<ServiceName, Service> {
+        &self.stored.services
+    }
+
+    /// The counters of a deleted service.
+    pub(crate) fn retired_service(&self, name: &ServiceName) -> Option<&EndedService> {
+        self.stored.retired_services.get(name)
+    }
+
     /// Every remembered step.
     pub fn steps(&self) -> &Steps {
         &self.stored.steps
@@ -217,44 +233,6 @@ impl State {
     /// The remembered step with this id.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.stored.steps.get(id)
-    }
-
-    /// Restores the values of steps' variables, which are stored apart from the specs.
-    ///
-    /// The first step without variables in the store, or with others.
-    ///
-    /// # Errors
-    /// An error of the store.
-    pub fn give_environments<E>(
-        &mut self,
-        mut environment_of: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
-    ) -> Result<Option<StepId>, E> {
-        // The variables of a part are those of its array.
-        let mut by_array: BTreeMap<StepId, Environment> = BTreeMap::new();
-        let (own, parts): (Vec<_>, Vec<_>) = (self.stored.steps.values_mut())
-            .filter(|step| !step.spec.env.is_empty())
-            .partition(|step| step.part_of.is_none());
-        for step in own.into_iter().chain(parts) {
-            let before = step.spec.weight();
-            let array = step.part_of.as_ref().map(|part| &part.array);
-            let values = match array.and_then(|array| by_array.get(array)) {
-                Some(values) => Some(values.clone()),
-                None => environment_of(&step.id)?,
-            };
-            if let Some(values) = values.as_ref().filter(|_| step.array.is_some()) {
-                by_array.insert(step.id.clone(), values.clone());
-            }
-            match values {
-                Some(values) if values.keys().eq(step.spec.env.keys()) => {
-                    step.spec.env = values;
-                    self.index.update_weight(step, before);
-                }
-                // An array may be forgotten before a part that still holds resources, which starts no more.
-                None if array.is_some() && step.state.is_terminal() => {}
-                Some(_) | None => return Ok(Some(step.id.clone())),
-            }
-        }
-        Ok(None)
     }
 
     /// The remembered steps whose [`Step::order`] is after `order`, in order of submission.

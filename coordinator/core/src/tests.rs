@@ -43,6 +43,7 @@ mod recovery;
 mod require;
 mod rules;
 mod schedule;
+mod services;
 mod slices;
 mod step_moves;
 mod submit;

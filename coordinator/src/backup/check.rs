@@ -9,7 +9,6 @@ use std::path::Path;
 use coordinator_core::{LogEntry, State};
 use sluice_common::api::timestamp;
 use sluice_common::environment::Environment;
-use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
 use super::{BackupError, BackupLine, BackupReader, FORMAT, Header, KeyFile, is_key_path, wall};
@@ -33,7 +32,7 @@ pub struct Summary {
     /// State after all records.
     pub state: State,
     /// Variables of steps, until they are put back into them.
-    variables: BTreeMap<StepId, Environment>,
+    variables: BTreeMap<String, Environment>,
 }
 
 impl fmt::Display for Summary {
@@ -76,7 +75,7 @@ pub(crate) trait BackupVisitor {
     fn key(&mut self, key: &KeyFile) -> Result<(), BackupError>;
     fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
     fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
-    fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError>;
+    fn variables(&mut self, step: &str, text: &[u8]) -> Result<(), BackupError>;
 }
 
 pub(crate) struct NoVisitor;
@@ -94,7 +93,7 @@ impl BackupVisitor for NoVisitor {
     fn record(&mut self, _: u64, _: &[u8]) -> Result<(), BackupError> {
         Ok(())
     }
-    fn variables(&mut self, _: &StepId, _: &[u8]) -> Result<(), BackupError> {
+    fn variables(&mut self, _: &str, _: &[u8]) -> Result<(), BackupError> {
         Ok(())
     }
 }
@@ -132,7 +131,7 @@ pub(crate) fn read<R: BufRead>(
         summary.take(&reader, line, visitor)?;
     }
     let mut variables = std::mem::take(&mut summary.variables);
-    let environment_of = |step: &StepId| Ok::<_, Infallible>(variables.remove(step));
+    let environment_of = |step: &str| Ok::<_, Infallible>(variables.remove(step));
     let Ok(lacking) = summary.state.give_environments(environment_of);
     if let Some(step) = lacking {
         return Err(reader.strange(format!("the variables of step `{step}` are missing")));

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use coordinator_core::RecoveryCause;
 use sluice_common::api::timestamp;
-use sluice_common::id::StepId;
 
 use super::check::{BackupVisitor, Summary, read};
 use super::{BackupError, Header, KEY_DIR, KeyFile, io_error};
@@ -146,8 +145,7 @@ impl BackupVisitor for PartialRestore<'_> {
         self.add(StorePart::Record { seq, text })
     }
 
-    fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError> {
-        let step = step.as_str();
+    fn variables(&mut self, step: &str, text: &[u8]) -> Result<(), BackupError> {
         self.add(StorePart::Variables { step, text })
     }
 }

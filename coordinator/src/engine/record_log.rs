@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use coordinator_core::{
-    HELD_BACK, JoinTokenMade, LogEntry, Placement, Record, RecoveryCause, RecoveryEnd, State,
+    HELD_BACK, JoinTokenMade, LogEntry, Placement, Record, RecoveryCause, RecoveryEnd,
+    ReplicaPhase, State,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
@@ -211,6 +212,16 @@ impl RecordLogger {
             | Record::Resuming { .. }
             | Record::Resumed { .. }
             | Record::NotSuspended(_) => log_running(record),
+            Record::ServicePut(_)
+            | Record::ServiceScaled { .. }
+            | Record::ServiceDeleting { .. }
+            | Record::ServiceDeleted(_)
+            | Record::ReplicaStarted(_)
+            | Record::ReplicaChanged(_)
+            | Record::ReplicaEnded(_)
+            | Record::ReplicaFailed(_)
+            | Record::ServiceRecovered { .. }
+            | Record::RolloutEnded { .. } => log_service(record),
         }
     }
 
@@ -245,6 +256,51 @@ impl RecordLogger {
             (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
             (NodeState::Lost, _) => warn!(%node, "node lost: its steps restart elsewhere"),
         }
+    }
+}
+
+/// Logs a record of a service.
+fn log_service(record: &Record) {
+    match record {
+        Record::ServicePut(it) => {
+            let (service, revision) = (&it.service, it.revision);
+            match &it.rolled_back {
+                None => info!(%service, revision, "service set"),
+                Some(back) => warn!(%service, revision, "service went back: {}", back.why),
+            }
+        }
+        Record::ServiceScaled { service, count } => info!(%service, count, "service scaled"),
+        Record::ServiceDeleting { service } => info!(%service, "service is being deleted"),
+        Record::ServiceDeleted(it) => info!(service = %it.service, "service deleted"),
+        Record::ReplicaStarted(it) => {
+            debug!(service = %it.service, step = %it.replica, revision = it.revision, "replica added");
+        }
+        Record::ReplicaChanged(it) => {
+            let (service, step) = (&it.service, &it.replica);
+            match it.phase {
+                ReplicaPhase::Serving { .. } => info!(%service, %step, "replica is ready"),
+                ReplicaPhase::Starting => info!(%service, %step, "replica is not ready"),
+                ReplicaPhase::Draining { .. } => info!(%service, %step, "replica is drained"),
+            }
+        }
+        Record::ReplicaEnded(it) => {
+            debug!(service = %it.service, step = %it.replica, "replica ended")
+        }
+        Record::ReplicaFailed(it) => {
+            let (service, step) = (&it.service, &it.failure.step);
+            let failures = it.failures;
+            warn!(%service, %step, failures, "replica failed: {}", it.failure.end.message());
+        }
+        Record::ServiceRecovered { service } => info!(%service, "service has recovered"),
+        Record::RolloutEnded {
+            service,
+            revision,
+            stalled,
+        } => match stalled {
+            None => info!(%service, revision, "version of the service is complete"),
+            Some(why) => warn!(%service, revision, "version of the service stalls: {why}"),
+        },
+        _ => {}
     }
 }
 

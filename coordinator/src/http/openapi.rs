@@ -17,9 +17,10 @@ use sluice_common::error_code::ErrorCode;
 /// The document without paths, schemas and errors.
 const DOCUMENT: &str = include_str!("openapi/document.json");
 
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     include_str!("openapi/steps.json"),
     include_str!("openapi/allocations.json"),
+    include_str!("openapi/services.json"),
     include_str!("openapi/nodes.json"),
     include_str!("openapi/pools.json"),
     include_str!("openapi/validations.json"),

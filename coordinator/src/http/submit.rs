@@ -188,7 +188,7 @@ fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<IdempotencyKey
 
 /// Sets the submitter of a step, and fails if the caller may not submit it: a step that names no pool needs the right
 /// in all, or gets the only pool in which the caller has it. Callers who could end a maintenance may submit during it.
-fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
+pub(super) fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     step.spec.submitted_by = caller.who().user();
     let subject = Scope::One(step.spec.subject.as_str());
     if step.spec.pool.is_none() && !caller.may(Verb::Create, Resource::Steps, Scope::Every, subject)

@@ -34,6 +34,12 @@ pub(super) const ALLOCATIONS: Verbs = Verbs {
     verbs: &[("renew", "POST"), ("release", "POST")],
 };
 
+pub(super) const SERVICES: Verbs = Verbs {
+    under: "/v1/services/",
+    own: "GET,HEAD,PUT,DELETE",
+    verbs: &[("scale", "POST"), ("undo", "POST")],
+};
+
 pub(super) const NODES: Verbs = Verbs {
     under: "/v1/nodes/",
     own: "GET,HEAD,DELETE",

@@ -3,11 +3,13 @@
 use std::fmt::{self, Display};
 
 use coordinator_core::{
-    Attempt, Node, Part, PartPhase, Pool, Record, RecordSubject, State, Step, Validation,
+    Attempt, Node, Part, PartPhase, Pool, Record, RecordSubject, Service, State, Step, Validation,
 };
 use sluice_common::api::timestamp;
 use sluice_common::cluster::SubjectSpec;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject, TemplateName, ValidationName};
+use sluice_common::id::{
+    NodeName, PoolName, ServiceName, StepId, Subject, TemplateName, ValidationName,
+};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
@@ -27,6 +29,7 @@ pub(super) enum Entity {
     /// A node's hardware and labels, apart from its state: they are long and seldom change.
     Host(NodeName),
     Step(StepId),
+    Service(ServiceName),
 }
 
 impl Display for Entity {
@@ -43,6 +46,7 @@ impl Display for Entity {
             Entity::Node(node) => write!(f, "node/{node}"),
             Entity::Host(node) => write!(f, "host/{node}"),
             Entity::Step(step) => write!(f, "step/{step}"),
+            Entity::Service(service) => write!(f, "service/{service}"),
         }
     }
 }
@@ -76,6 +80,7 @@ impl Entity {
             Entity::Node(name) => state.node(name).map(node),
             Entity::Host(name) => state.node(name).map(host),
             Entity::Step(id) => state.step(id).map(|found| step(state, found)),
+            Entity::Service(name) => state.services().get(name).map(service),
         }
     }
 }
@@ -106,6 +111,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
         ) => Vec::new(),
         (RecordSubject::Cluster, _) => vec![Entity::Coordinator],
         (RecordSubject::Access, _) => vec![Entity::Access],
+        (RecordSubject::Service(service), _) => vec![Entity::Service(service.clone())],
         (RecordSubject::Pool(pool), _) => vec![Entity::Pool(pool.clone())],
         (RecordSubject::Policy(pool, subject), _) => {
             vec![Entity::Policy(pool.clone(), subject.clone())]
@@ -155,6 +161,17 @@ fn validation(validation: &Validation) -> String {
     let asserted = validation.terms.assertions.iter();
     let asserted: Vec<&str> = asserted.map(|it| it.assert.as_str()).collect();
     asserted.join("; ")
+}
+
+/// Summarises a service: its number of replicas, and those that are ready.
+fn service(service: &Service) -> String {
+    format!(
+        "{}, version {}, {} of {} replicas ready",
+        service.state(),
+        service.revision,
+        service.serving(),
+        service.count
+    )
 }
 
 /// Summarises the access rules by their names.

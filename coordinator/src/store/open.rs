@@ -293,11 +293,11 @@ fn give_environments(
         encoding::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
     }
     let lacking = state.give_environments(|step| -> Result<_, StoreError> {
-        let value = variables.get(step.as_str()).map_err(opening)?;
+        let value = variables.get(step).map_err(opening)?;
         let variables = value
             .map(|value| parse_variables(value.value()))
             .transpose();
-        let variables = variables.map_err(|damage| damaged(step.as_str(), damage))?;
+        let variables = variables.map_err(|damage| damaged(step, damage))?;
         Ok(variables.filter(|(of, _)| of == step).map(|(_, env)| env))
     })?;
     match lacking {

@@ -55,9 +55,9 @@ ALL: Json = {
 }  # fmt: skip
 """Every setting."""
 
-NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir"}
+NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir", "replicas", "rollout"}
 """Fields of a request that are no setting here: a terminal needs a caller who types, and the directory that a step prefers is
-the caller's."""
+the caller's; `replicas` and `rollout` belong to services."""
 
 
 def test_settings_are_the_fields_of_a_request(document: Json) -> None:
@@ -67,7 +67,7 @@ def test_settings_are_the_fields_of_a_request(document: Json) -> None:
     assert body["inputs"][0].keys() == schema(document, "InputFile")["properties"].keys()
     request, resources = schema(document, "StepRequest"), schema(document, "ResourceSettings")
     assert body.keys() - {"command", "resources"} == request["properties"].keys() - NOT_SETTINGS
-    of_services = {name for name, it in resources["properties"].items() if "deployed services" in it["description"]}
+    of_services = {name for name, it in resources["properties"].items() if "of a service" in it["description"]}
     assert body["resources"].keys() == resources["properties"].keys() - of_services
 
 

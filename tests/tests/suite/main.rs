@@ -63,6 +63,7 @@ mod roundtrip;
 mod rules;
 mod scenarios;
 mod secrets;
+mod services;
 mod sim;
 mod simulate;
 mod stopping;

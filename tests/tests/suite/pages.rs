@@ -160,6 +160,11 @@ fn the_page_on_dependencies_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_services_shows_what_is_printed() {
+    assert!(run("docs/services.md") >= 8);
+}
+
+#[test]
 fn the_page_on_allocations_shows_what_is_printed() {
     assert!(run("docs/allocations.md") >= 7);
 }

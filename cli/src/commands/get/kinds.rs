@@ -294,7 +294,13 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         (
             "--subject",
             args.subject.is_some(),
-            &[GetKind::Steps, GetKind::Allocations, GetKind::Policies][..],
+            &[
+                GetKind::Steps,
+                GetKind::Allocations,
+                GetKind::Services,
+                GetKind::Endpoints,
+                GetKind::Policies,
+            ][..],
         ),
         (
             "--node",
@@ -317,6 +323,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             &[
                 GetKind::Steps,
                 GetKind::Allocations,
+                GetKind::Services,
                 GetKind::Nodes,
                 GetKind::Policies,
                 GetKind::Platforms,
@@ -416,21 +423,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        GetKind::Steps
-        | GetKind::Allocations
-        | GetKind::Pools
-        | GetKind::Policies
-        | GetKind::Platforms
-        | GetKind::Templates
-        | GetKind::Cluster
-        | GetKind::Topology
-        | GetKind::Validations
-        | GetKind::Roles
-        | GetKind::Bindings
-        | GetKind::ApiTokens
-        | GetKind::Tokens
-        | GetKind::Labels
-        | GetKind::Events => StepState::ALL.map(StepState::as_str).into(),
+        _ => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {
         if !known.contains(&word.as_str()) {

@@ -2,6 +2,9 @@
 //! So a dry run uses the same code as a real run, and costs only what it changes.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+
+use sluice_common::id::ServiceName;
 
 use super::affected::PoolChecks;
 use super::{Context, Outbox};
@@ -13,6 +16,7 @@ use crate::state::Rollback;
 pub(crate) struct DryRun {
     outbox: Outbox,
     affected: PoolChecks,
+    due_services: BTreeSet<ServiceName>,
 }
 
 impl Context {
@@ -22,6 +26,7 @@ impl Context {
         DryRun {
             outbox: core::mem::take(&mut self.outbox),
             affected: self.affected.clone(),
+            due_services: self.due_services.clone(),
         }
     }
 
@@ -39,6 +44,7 @@ impl Context {
         }
         self.outbox = run.outbox;
         self.affected = run.affected;
+        self.due_services = run.due_services;
     }
 
     /// Number of pools and steps that would be rolled back.

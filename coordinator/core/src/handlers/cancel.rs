@@ -27,6 +27,13 @@ pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Op
     ctx.reply(reply, Answer::Cancelled(answer));
 }
 
+/// Cancels a step that has not ended, with its own grace.
+pub(crate) fn cancel_step(ctx: &mut Context, id: &StepId) {
+    if let Some(state) = ctx.state().state_of(id) {
+        cancel(ctx, id, state, None);
+    }
+}
+
 fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>) {
     let is_array = ctx.state().step(id).is_some_and(|it| it.array.is_some());
     if is_array {

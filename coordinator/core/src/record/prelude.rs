@@ -11,8 +11,8 @@ pub(super) use sluice_common::cluster::ClusterSpec;
 pub(super) use sluice_common::credential::Generation;
 pub(super) use sluice_common::gpu_state::GpuStates;
 pub(super) use sluice_common::id::{
-    AttemptId, Epoch, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
-    ValidationName,
+    AttemptId, Epoch, JoinTokenId, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject,
+    TemplateName, ValidationName,
 };
 pub(super) use sluice_common::template::Template;
 pub(super) use sluice_common::time::{Span, Time};

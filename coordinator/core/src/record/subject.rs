@@ -1,14 +1,20 @@
 //! The subject of a record (a step, nodes, a pool), and the pools in which it could let a step start. Log readers
 //! filter by the subject, and access to events depends on it.
 
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use sluice_common::environment::Environment;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, ServiceName, StepId, Subject};
 use sluice_common::step::StepSpec;
+
+use crate::model::service::environment_key;
 
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, PortsAllocated, ReadinessChanged, Record, Renewal, Started, StepEnded, StepMoved,
+    PoolPut, PortsAllocated, ReadinessChanged, Record, Renewal, ReplicaChanged, ReplicaEnded,
+    ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut, Started, StepEnded, StepMoved,
     Stopping, Suspending,
 };
 
@@ -29,6 +35,8 @@ pub enum RecordSubject<'a> {
     Cluster,
     Templates,
     Validations,
+    /// A service, or a replica of it.
+    Service(&'a ServiceName),
     /// Join tokens for any pool, with the host if one is named.
     Joining(Option<&'a NodeName>),
     /// Roles, bindings and API tokens.
@@ -138,6 +146,16 @@ impl Record {
             | R::RecoveryBegan { .. } => (A::Cluster, E::Nothing),
             R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
             R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
+            R::ServicePut(ServicePut { service, .. })
+            | R::ServiceScaled { service, .. }
+            | R::ServiceDeleting { service }
+            | R::ServiceDeleted(ServiceDeleted { service, .. })
+            | R::ReplicaStarted(ReplicaStarted { service, .. })
+            | R::ReplicaChanged(ReplicaChanged { service, .. })
+            | R::ReplicaEnded(ReplicaEnded { service, .. })
+            | R::ReplicaFailed(ReplicaFailed { service, .. })
+            | R::ServiceRecovered { service }
+            | R::RolloutEnded { service, .. } => (A::Service(service), E::Nothing),
             R::JoinTokenMade(made) => (A::Joining(made.node.as_ref()), E::Nothing),
             R::JoinTokenUsed(JoinTokenUsed { node, .. })
             | R::JoinRefused(JoinRefused { node, .. }) => (A::Joining(Some(node)), E::Nothing),
@@ -158,36 +176,49 @@ impl Record {
             | RecordSubject::Cluster
             | RecordSubject::Templates
             | RecordSubject::Validations
+            | RecordSubject::Service(_)
             | RecordSubject::Joining(_)
             | RecordSubject::Access
             | RecordSubject::Audit => None,
         }
     }
 
-    /// A submitted step with its variables, if the record submits one that has any.
-    pub fn environment(&self) -> Option<(&StepId, &Environment)> {
-        if let Record::Adopted(Adopted {
+    /// The variables of a submitted step or of a version of a service, if the record submits one that has any, with the
+    /// key under which they are stored.
+    pub fn environment(&self) -> Option<(String, &Environment)> {
+        let (key, env) = if let Record::Adopted(Adopted {
             attempt, warrant, ..
         }) = self
         {
-            let env = &warrant.spec.env;
-            return (!env.is_empty()).then_some((&attempt.step, env));
+            (attempt.step.to_string(), &warrant.spec.env)
+        } else if let Record::ServicePut(it) = self {
+            let key = environment_key(&it.service, it.revision);
+            (key, &it.spec.replica.env)
+        } else if let RecordSubject::Submitted(step, spec) = self.about() {
+            (step.to_string(), &spec.env)
+        } else {
+            return None;
+        };
+        (!env.is_empty()).then_some((key, env))
+    }
+
+    /// The keys of the variables that are no longer needed after the record.
+    pub fn forgotten_environments(&self) -> Vec<String> {
+        if let Record::StepForgotten { step, .. } = self {
+            return Vec::from([step.to_string()]);
         }
-        match self.about() {
-            RecordSubject::Submitted(step, spec) if !spec.env.is_empty() => Some((step, &spec.env)),
-            RecordSubject::Submitted(..)
-            | RecordSubject::Step(_)
-            | RecordSubject::Attempt(..)
-            | RecordSubject::Node(_)
-            | RecordSubject::Joining(_)
-            | RecordSubject::Pool(_)
-            | RecordSubject::Policy(..)
-            | RecordSubject::Cluster
-            | RecordSubject::Templates
-            | RecordSubject::Validations
-            | RecordSubject::Access
-            | RecordSubject::Audit => None,
+        let keys = |service: &ServiceName, revisions: &[u32]| {
+            let keys = revisions.iter();
+            keys.map(|revision| environment_key(service, *revision))
+                .collect()
+        };
+        if let Record::ServiceDeleted(it) = self {
+            return keys(&it.service, &it.revisions);
         }
+        if let Record::ServicePut(it) = self {
+            return keys(&it.service, it.forgets.as_slice());
+        }
+        Vec::new()
     }
 
     /// The step that the record preempts, and the step that preempts it.
@@ -224,6 +255,7 @@ impl Record {
             | RecordSubject::Cluster
             | RecordSubject::Templates
             | RecordSubject::Validations
+            | RecordSubject::Service(_)
             | RecordSubject::Joining(None)
             | RecordSubject::Access
             | RecordSubject::Audit => false,

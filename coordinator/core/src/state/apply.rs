@@ -13,6 +13,7 @@ mod node;
 mod nominate;
 mod pool;
 mod recovery;
+mod service;
 mod start;
 mod step_move;
 mod suspend;
@@ -31,7 +32,6 @@ use sluice_common::time::{Span, Time};
 use sluice_reasons::Cause;
 use sluice_scheduler::remember_eviction;
 
-use crate::model::access::AccessChange;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, FailedPart, Finished, Part, PartPhase, Step};
 use crate::record;
@@ -165,12 +165,19 @@ impl State {
             Record::GpuCarving { node, order } => self.on_gpu_carving(at, node, order),
             Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
             Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
+            Record::ServicePut(it) => self.on_service_put(at, it),
+            Record::ServiceScaled { service, count } => self.on_service_scaled(service, *count),
+            Record::ServiceDeleting { service } => self.on_service_deleting(at, service),
+            Record::ServiceDeleted(it) => self.on_service_deleted(it),
+            Record::ReplicaStarted(it) => self.on_replica_started(at, it),
+            Record::ReplicaChanged(it) => self.on_replica_changed(at, it),
+            Record::ReplicaEnded(it) => self.on_replica_ended(at, it),
+            Record::ReplicaFailed(it) => self.on_replica_failed(at, it),
+            Record::ServiceRecovered { service } => self.on_service_recovered(service),
+            Record::RolloutEnded {
+                service, stalled, ..
+            } => self.on_rollout_ended(service, stalled.as_ref()),
         }
-    }
-
-    fn on_access_changed(&mut self, at: Time, change: &AccessChange) -> ApplyResult {
-        let fits = self.stored.access.fold(at, self.stored.seq, change);
-        need(fits, || Mismatch::Access(change.about()))
     }
 
     fn on_step_queued(&mut self, at: Time, it: &StepQueued) -> ApplyResult {

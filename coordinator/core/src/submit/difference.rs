@@ -53,6 +53,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ports: _,
         probes: _,
         lease: _,
+        // The place of a replica; a step that is submitted has none.
+        service: _,
         // The place where a value was written does not change the request.
         inherited: _,
     } = old;

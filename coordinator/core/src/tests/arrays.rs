@@ -453,7 +453,8 @@ fn a_part_that_outlives_its_array_needs_no_variables() {
     let snapshot = serde_json::to_string(harness.core.state()).unwrap();
     let mut state: crate::State = serde_json::from_str(&snapshot).unwrap();
     let x = harness.step("x").spec.env.clone();
-    let variables = |id: &sluice_common::id::StepId| {
+    let variables = |key: &str| {
+        let id = &step(key);
         Ok::<_, crate::ApplyError>((id.as_str() == "x").then(|| x.clone()))
     };
     assert_eq!(state.give_environments(variables), Ok(None));

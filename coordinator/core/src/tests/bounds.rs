@@ -166,7 +166,7 @@ fn what_steps_weigh_is_known_again_once_their_variables_are_given_back() {
     let written = serde_json::to_string(state).unwrap();
     let mut read: State = serde_json::from_str(&written).unwrap();
     assert_ne!(read, *state);
-    let environment = |step: &_| Ok::<_, ()>(state.step(step).map(|it| it.spec.env.clone()));
+    let environment = |key: &str| Ok::<_, ()>(state.step(&step(key)).map(|it| it.spec.env.clone()));
     assert_eq!(read.give_environments(environment), Ok(None));
     assert_eq!(read, *state);
 }

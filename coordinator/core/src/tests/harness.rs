@@ -15,6 +15,7 @@ use sluice_common::pool::{PoolHosts, PoolSpec};
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, ResourceKey, STEP_RUN, cores_of};
 use sluice_common::carving::CarveOrder;
 use sluice_common::credential::NodeClaim;
+use sluice_common::environment::Environment;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory, MigInstance};
@@ -122,10 +123,27 @@ fn stored_form(stamped: &LogEntry) -> LogEntry {
     {
         spec.env = spec.env.hidden();
     }
+    if let Record::ServicePut(record::ServicePut { spec, .. }) = &mut stored_form.record {
+        spec.replica.env = spec.replica.env.hidden();
+    }
     if let Record::Adopted(record::Adopted { warrant, .. }) = &mut stored_form.record {
         warrant.spec.env = warrant.spec.env.hidden();
     }
     stored_form
+}
+
+/// The variables that the store has under a key.
+fn stored_environment(state: &State, key: &str) -> Option<Environment> {
+    if let Ok(id) = StepId::new(key) {
+        return Some(state.step(&id)?.spec.env.clone());
+    }
+    let services = state.services().iter();
+    let mut revisions = services.flat_map(|(name, service)| {
+        let revisions = service.revisions.iter();
+        revisions.map(move |(number, it)| (crate::environment_key(name, *number), &it.spec.env))
+    });
+    let found = revisions.find(|(it, _)| it == key);
+    found.map(|(_, env)| env.clone())
 }
 
 /// The pools whose rules exclude a queued step, each with the reason as text.
@@ -192,8 +210,8 @@ impl Harness {
         for stamped in &self.log[snapshot_at..] {
             state.apply(stamped).unwrap();
         }
-        let steps = self.core.state().steps();
-        let environment_of = |id: &StepId| Ok::<_, ApplyError>(Some(steps[id].spec.env.clone()));
+        let before = self.core.state();
+        let environment_of = |key: &str| Ok::<_, ApplyError>(stored_environment(before, key));
         assert_eq!(state.give_environments(environment_of).unwrap(), None);
         assert_eq!(&state, self.core.state());
         let commits = core::mem::take(&mut self.commits);
@@ -780,6 +798,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         ports: Vec::new(),
         probes: Default::default(),
         lease: None,
+        service: None,
         streams: Default::default(),
         inherited: Default::default(),
     }

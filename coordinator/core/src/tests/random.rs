@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use sluice_common::amount::ResourceKey;
 use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
-use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, ServiceName, StepId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
@@ -21,6 +21,7 @@ use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::pool_rules::{Setting, StepMaxima};
 use sluice_common::probe::ProbeKind;
 use sluice_common::request::ResourceSettings;
+use sluice_common::service::{RolloutSpec, ScaleSpec, ServiceSpec};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -36,8 +37,8 @@ use super::harness::*;
 use crate::input::DesiredPool;
 use crate::submit::as_written::as_written;
 use crate::{
-    Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, Settings, State, Step,
-    StepAction, SuspensionPhase, TermsChange, TimerKey,
+    Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, ServiceChange, Settings,
+    State, Step, StepAction, SuspensionPhase, TermsChange, TimerKey,
 };
 
 /// One event, in numbers that are mapped to whatever exists when it comes.
@@ -73,6 +74,17 @@ enum Event {
     MoveStep {
         id: u8,
         other: bool,
+    },
+    /// Changes the service `web`.
+    Service {
+        change: u8,
+        count: u32,
+        bits: u8,
+    },
+    /// The host of a replica reports the next phase.
+    Replica {
+        at: prop::sample::Index,
+        phase: u8,
     },
     /// Changes terms of the pool, or of the subject in it, to few GPUs.
     Terms {
@@ -170,6 +182,12 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..16, any::<bool>()).prop_map(|(id, other)| Event::MoveStep { id, other }),
         2 => (0u8..18, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
+        ),
+        3 => (0u8..10, 0u32..4, 0u8..16).prop_map(
+            |(change, count, bits)| Event::Service { change, count, bits }
+        ),
+        6 => (any::<prop::sample::Index>(), 0u8..19).prop_map(
+            |(at, phase)| Event::Replica { at, phase }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
             prop::collection::vec(lie, 0..4)).prop_map(
@@ -292,8 +310,62 @@ fn say_hello(
     harness.hello(if reboot { rebooted(words) } else { words });
 }
 
-fn progress(harness: &mut Harness, id: u8, part: prop::sample::Index, number: u8) {
-    let live = harness.core.state().step(&step(&step_name(id)));
+/// Applies, scales, rolls back or deletes the service `web`.
+fn change_service(harness: &mut Harness, change: u8, count: u32, bits: u8) {
+    let mut replica = spec(u64::from(bits & 1), 500);
+    replica.command.push(format!("v{}", bits >> 1 & 1));
+    replica.preemptible = bits & 4 == 0;
+    replica.timeout = None;
+    let scale = match bits & 8 == 0 {
+        true => ScaleSpec::fixed(count),
+        false => ScaleSpec {
+            min: count.min(1),
+            max: 3,
+            fixed: false,
+            ..ScaleSpec::fixed(count)
+        },
+    };
+    let rollout = RolloutSpec {
+        max_surge: u32::from(bits & 1),
+        max_unavailable: 1,
+        drain_timeout: Span::from_secs(u64::from(bits & 6)),
+        progress_deadline: Span::from_secs(60),
+    };
+    let change = match change {
+        0..=4 => ServiceChange::Put(Box::new(ServiceSpec {
+            scale,
+            rollout,
+            replica,
+        })),
+        5..=7 => ServiceChange::Scale(count),
+        8 => ServiceChange::Undo(None),
+        _ => ServiceChange::Delete,
+    };
+    harness.feed(Input::ChangeService {
+        reply: ReplyId(7),
+        service: web(),
+        change,
+        version: None,
+    });
+}
+
+fn web() -> ServiceName {
+    ServiceName::new("web").unwrap()
+}
+
+fn progress_of_replica(harness: &mut Harness, at: prop::sample::Index, number: u8) {
+    let service = harness.core.state().services().get(&web());
+    let replicas: Vec<StepId> = service.map_or_else(Vec::new, |service| {
+        let replicas = service.replicas.values();
+        replicas.map(|replica| replica.step.clone()).collect()
+    });
+    if !replicas.is_empty() {
+        progress(harness, at.get(&replicas), at, number);
+    }
+}
+
+fn progress(harness: &mut Harness, id: &StepId, part: prop::sample::Index, number: u8) {
+    let live = harness.core.state().step(id);
     let attempts = live.map(|step| (step, step.attempts.iter().find(|a| !a.is_released())));
     if let Some((step, Some(attempt))) = attempts {
         let id = step.attempt_id(attempt.number);
@@ -585,7 +657,15 @@ fn play(harness: &mut Harness, event: Event) {
         } => {
             harness.status(&node_name(node), &format!("s{id}.{attempt}"), phase(number));
         }
-        Event::Progress { id, part, phase } => progress(harness, id, part, phase),
+        Event::Progress { id, part, phase } => {
+            progress(harness, &step(&step_name(id)), part, phase);
+        }
+        Event::Service {
+            change,
+            count,
+            bits,
+        } => change_service(harness, change, count, bits),
+        Event::Replica { at, phase } => progress_of_replica(harness, at, phase),
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
             let mut inventory = inventory(&name, gpus, 4);
@@ -716,6 +796,7 @@ fn its_policy() -> PolicySpec {
 /// Ends everything that holds resources, on hosts that work and report truthfully.
 fn bring_to_an_end(harness: &mut Harness) {
     harness.feed(Input::EndRecovery { reply: ReplyId(6) });
+    change_service(harness, 9, 0, 0);
     // All hosts are near to each other.
     harness.apply(vec![wanted_pool("default", &[]), topology("sluice/pool")]);
     harness.put_policy("default", "s", its_policy());

@@ -8,8 +8,8 @@ use alloc::{boxed::Box, string::String, vec::Vec};
 use sluice_common::api::timestamp;
 use sluice_common::array::IndexSet;
 use sluice_common::id::{
-    BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
-    TemplateName, TokenName, ValidationName,
+    BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, ServiceName, StepId,
+    Subject, TemplateName, TokenName, ValidationName,
 };
 use sluice_common::platform::spec::MAX_PLATFORMS;
 use sluice_common::state::StepState;
@@ -23,7 +23,7 @@ pub use in_use::{InUse, Shrunk, Use};
 
 use parts::{
     cycle, declared, elsewhere, gpus_of, held_by, hosts, in_use, indexes_of, instead, missing,
-    named, of_platform, queue_full, standing, way_to_delete, way_to_move,
+    named, no_revision, of_platform, queue_full, standing, way_to_delete, way_to_move,
 };
 
 /// A bound of a subject's live steps.
@@ -62,6 +62,45 @@ pub enum Refusal {
     /// No step has this id.
     #[error("there is no step `{step}`: `sluice get steps` lists those that are remembered")]
     UnknownStep { step: StepId },
+    /// No service has this name.
+    #[error("there is no service `{service}`: `sluice get services` lists those that there are")]
+    UnknownService { service: ServiceName },
+    /// The service was deleted.
+    #[error(
+        "service `{service}` was deleted and its replicas are stopping: apply it again once it is gone"
+    )]
+    ServiceDeleting { service: ServiceName },
+    /// The service belongs to another subject.
+    #[error(
+        "service `{service}` belongs to subject `{subject}`, which cannot change: delete it first, or choose another name"
+    )]
+    ServiceSubject {
+        service: ServiceName,
+        subject: Subject,
+    },
+    /// The subject has as many services as one may have.
+    #[error("subject `{subject}` has {limit} services, which is the most: delete one first")]
+    TooManyServices { subject: Subject, limit: usize },
+    /// The number of replicas is not one that the service allows.
+    #[error(
+        "service `{service}` has {min} to {max} replicas, not {count}: write a number between them, or change \
+         `min_replicas` and `max_replicas`"
+    )]
+    ScaleOutOfRange {
+        service: ServiceName,
+        count: u32,
+        min: u32,
+        max: u32,
+    },
+    /// The service has no such version.
+    #[error("{}", no_revision(service, *revision, known))]
+    UnknownRevision {
+        service: ServiceName,
+        /// The version; the one before the present one if `None`.
+        revision: Option<u32>,
+        /// The versions that are kept.
+        known: Vec<u32>,
+    },
     /// No pool has this name.
     #[error("there is no pool `{pool}`: `sluice get pools` lists those that there are")]
     UnknownPool { pool: PoolName },

@@ -131,7 +131,35 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
     match last {
         None => vec![Refusal::UnknownStep { step: step() }],
         Some(Refusal::UnknownStep { .. }) => vec![Refusal::UnknownPool { pool: pool() }],
-        Some(Refusal::UnknownPool { .. }) => vec![Refusal::UnknownPolicy {
+        Some(Refusal::UnknownPool { .. }) => vec![Refusal::UnknownService {
+            service: name("web"),
+        }],
+        Some(Refusal::UnknownService { .. }) => vec![Refusal::ServiceDeleting {
+            service: name("web"),
+        }],
+        Some(Refusal::ServiceDeleting { .. }) => vec![Refusal::ServiceSubject {
+            service: name("web"),
+            subject: name("research"),
+        }],
+        Some(Refusal::ServiceSubject { .. }) => vec![Refusal::TooManyServices {
+            subject: name("research"),
+            limit: 1000,
+        }],
+        Some(Refusal::TooManyServices { .. }) => vec![Refusal::ScaleOutOfRange {
+            service: name("web"),
+            count: 9,
+            min: 1,
+            max: 4,
+        }],
+        Some(Refusal::ScaleOutOfRange { .. }) => {
+            let refusal = |revision| Refusal::UnknownRevision {
+                service: name("web"),
+                revision,
+                known: vec![3, 4],
+            };
+            vec![refusal(Some(1)), refusal(None)]
+        }
+        Some(Refusal::UnknownRevision { .. }) => vec![Refusal::UnknownPolicy {
             pool: pool(),
             subject: name("research"),
         }],

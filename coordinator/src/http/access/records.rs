@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Core, Record, RecordSubject};
 use sluice_common::access::{Resource, Scope, Verb};
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, ServiceName, StepId, Subject};
 
 use super::super::Api;
 use super::super::error::ApiError;
 use super::Caller;
+use crate::view::pool_of;
 
 /// Pools and subjects of the things that some records are about.
 #[derive(Debug, Default)]
 pub(in super::super) struct RecordScopes {
     steps: BTreeMap<StepId, (Subject, Option<PoolName>)>,
     nodes: BTreeMap<NodeName, PoolName>,
+    services: BTreeMap<ServiceName, (Subject, Option<PoolName>)>,
 }
 
 impl RecordScopes {
@@ -26,6 +28,7 @@ impl RecordScopes {
     ) -> Result<Self, ApiError> {
         let mut steps = BTreeSet::new();
         let mut nodes = BTreeSet::new();
+        let mut services = BTreeSet::new();
         for record in records {
             match record.about() {
                 // The record itself has the subject.
@@ -33,10 +36,22 @@ impl RecordScopes {
                 RecordSubject::Node(node) => {
                     nodes.insert(node.clone());
                 }
+                RecordSubject::Service(service) => {
+                    services.insert(service.clone());
+                }
                 _ => steps.extend(record.step().cloned()),
             }
         }
-        let look = move |core: &Core| Self::found(core, steps, nodes);
+        let look = move |core: &Core| {
+            let services = services.into_iter().filter_map(|name| {
+                let known = core.state().services().get(&name)?;
+                Some((name, (known.subject()?.clone(), pool_of(known).cloned())))
+            });
+            Self {
+                services: services.collect(),
+                ..Self::found(core, steps, nodes)
+            }
+        };
         Ok(api.engine().read(look).await?)
     }
 
@@ -53,6 +68,7 @@ impl RecordScopes {
         Self {
             steps: steps.collect(),
             nodes: nodes.collect(),
+            services: BTreeMap::new(),
         }
     }
 }
@@ -74,6 +90,15 @@ impl Caller {
             RecordSubject::Submitted(_, spec) => of_step(&spec.subject, spec.pool.as_ref()),
             RecordSubject::Step(step) => known(step),
             RecordSubject::Attempt(attempt, _) => known(&attempt.step),
+            // The record of a new version has the subject; the others are looked up, as for steps.
+            RecordSubject::Service(service) => match (scopes.services.get(service), record) {
+                (Some((subject, pool)), _) => of_step(subject, pool.as_ref()),
+                (None, Record::ServicePut(it)) => {
+                    let spec = &it.spec.replica;
+                    of_step(&spec.subject, spec.pool.as_ref())
+                }
+                (None, _) => list(Resource::Steps, Scope::Every, Scope::Every),
+            },
             RecordSubject::Node(node) => {
                 let pool = scopes.nodes.get(node);
                 let pool = pool.map_or(Scope::Every, |pool| Scope::One(pool.as_str()));

@@ -7,13 +7,14 @@ use std::borrow::Cow;
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use coordinator_core::Core;
 use sluice_common::access::{AccessQuery, Decision, Resource, Scope, Verb};
-use sluice_common::id::{JoinTokenId, StepId};
+use sluice_common::id::{JoinTokenId, ServiceName, StepId};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::verbs::{ALLOCATIONS, NODES, STEPS};
+use super::super::verbs::{ALLOCATIONS, NODES, SERVICES, STEPS};
 use super::table::{self, CallRule, ScopeKind};
 use super::{Caller, pool_of_node};
+use crate::view::pool_of;
 
 /// Pool and subject of a thing.
 struct OwnedScope {
@@ -95,6 +96,7 @@ fn no_call(method: &str, path: &str, route: &str, last: Option<&str>) -> ApiErro
     let verbs = [
         ("/v1/steps/{step}", &STEPS),
         ("/v1/allocations/{step}", &ALLOCATIONS),
+        ("/v1/services/{service}", &SERVICES),
         ("/v1/nodes/{node}", &NODES),
     ];
     let of_thing = verbs.into_iter().find(|(thing, _)| *thing == route);
@@ -143,6 +145,16 @@ pub(super) async fn judge(
         (ScopeKind::Step, _) => {
             let name = bare(first);
             named(caller, &query, step(api, name).await?, Scope::Every, name)
+        }
+        (ScopeKind::Service, _) => {
+            let name = bare(first);
+            named(
+                caller,
+                &query,
+                service(api, name).await?,
+                Scope::Every,
+                name,
+            )
         }
         (ScopeKind::Node, _) => {
             let name = bare(first);
@@ -209,6 +221,20 @@ async fn step(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
         Some(OwnedScope {
             pool: core.state().pool_of(step).map(ToString::to_string),
             subject: Some(step.spec.subject.to_string()),
+        })
+    };
+    Ok(api.engine().read(look).await?)
+}
+
+async fn service(api: &Api, name: &str) -> Result<Option<OwnedScope>, ApiError> {
+    let Ok(name) = ServiceName::new(name) else {
+        return Ok(None);
+    };
+    let look = move |core: &Core| {
+        let known = core.state().services().get(&name)?;
+        Some(OwnedScope {
+            pool: pool_of(known).map(ToString::to_string),
+            subject: known.subject().map(ToString::to_string),
         })
     };
     Ok(api.engine().read(look).await?)

@@ -8,6 +8,8 @@ use sluice_common::access::{Resource, Verb};
 pub(in super::super) enum ScopeKind {
     /// The step that the path names.
     Step,
+    /// The subject and the pool of the service that the path names.
+    Service,
     /// The pool of the node that the path names.
     Node,
     /// The pool of the join token that the path names.
@@ -82,6 +84,13 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("GET",    "/v1/allocations/{step}",                V::Get,      R::Steps,     P::Step),
     row("POST",   "/v1/allocations/{step}:renew",          V::Create,   R::Steps,     P::Step),
     row("POST",   "/v1/allocations/{step}:release",        V::Cancel,   R::Steps,     P::Step),
+    row("GET",    "/v1/services",                          V::List,     R::Steps,     P::Each),
+    row("GET",    "/v1/services/{service}",                V::Get,      R::Steps,     P::Service),
+    row("PUT",    "/v1/services/{service}",                V::Create,   R::Steps,     P::Body),
+    row("DELETE", "/v1/services/{service}",                V::Cancel,   R::Steps,     P::Service),
+    row("POST",   "/v1/services/{service}:scale",          V::Create,   R::Steps,     P::Service),
+    row("POST",   "/v1/services/{service}:undo",           V::Create,   R::Steps,     P::Service),
+    row("GET",    "/v1/endpoints",                         V::List,     R::Steps,     P::Each),
     row("GET",    "/v1/steps/{step}/explain",              V::Get,      R::Steps,     P::Step),
     row("GET",    "/v1/steps/{step}/logs",                 V::Get,      R::StepLogs,  P::Step),
     row("GET",    "/v1/steps/{step}/exec",                 V::Create,   R::StepExec,  P::Step),

@@ -18,6 +18,12 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
     match refusal {
         Refusal::UnknownStep { .. } => C::UnknownStep,
         Refusal::UnknownPool { .. } => C::UnknownPool,
+        Refusal::UnknownService { .. } => C::UnknownService,
+        Refusal::ServiceDeleting { .. } => C::ServiceDeleting,
+        Refusal::ServiceSubject { .. } => C::Contradiction,
+        Refusal::TooManyServices { .. } => C::TooManyServices,
+        Refusal::ScaleOutOfRange { .. } => C::InvalidReplicas,
+        Refusal::UnknownRevision { .. } => C::UnknownRevision,
         Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
         Refusal::InvalidPolicy { .. } => C::InvalidPolicy,
         Refusal::IdInUse { .. } => C::IdInUse,
@@ -84,6 +90,12 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
         Refusal::NotAnAllocation { step } | Refusal::IsAllocation { step } => of_step(step),
+        Refusal::UnknownService { service }
+        | Refusal::ServiceDeleting { service }
+        | Refusal::ServiceSubject { service, .. }
+        | Refusal::ScaleOutOfRange { service, .. }
+        | Refusal::UnknownRevision { service, .. } => texts([("service", service.as_str())]),
+        Refusal::TooManyServices { subject, .. } => texts([("subject", subject.as_str())]),
         Refusal::UnknownPool { pool }
         | Refusal::PoolInMaintenance { pool, .. }
         | Refusal::PoolIsDefault { pool }

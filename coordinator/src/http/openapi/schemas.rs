@@ -9,10 +9,11 @@ use coordinator_core::LogEntry;
 use sluice_common::allocation::RenewalRequest;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
-    BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, ErrorBody,
-    ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest,
+    BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, EndpointView,
+    ErrorBody, ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest,
     MoveStepRequest, MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView,
-    PoolView, PreviewView, RecoveryView, RoleView, StepView, StepsActionRequest, StepsActionView,
+    PoolView, PreviewView, RecoveryView, RoleView, RollbackRequest, ScaleRequest,
+    ServicePreviewView, ServiceView, StepView, StepsActionRequest, StepsActionView, TargetGroup,
     TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
 use sluice_common::cluster::ClusterSpec;
@@ -35,6 +36,10 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<ValidationView>>();
     answers.add::<Page<PlatformView>>();
     answers.add::<Page<TemplateView>>();
+    answers.add::<Page<ServiceView>>();
+    answers.add::<ServicePreviewView>();
+    answers.add::<Page<EndpointView>>();
+    answers.add::<TargetGroup>();
     answers.add::<Page<LogEntry>>();
     answers.add::<Page<ApiTokenView>>();
     answers.add::<ApiTokenCreated>();
@@ -67,6 +72,8 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<MoveStepRequest>();
     requests.add::<StepsActionRequest>();
     requests.add::<RenewalRequest>();
+    requests.add::<ScaleRequest>();
+    requests.add::<RollbackRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();

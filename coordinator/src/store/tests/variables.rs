@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use coordinator_core::Record;
 use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 
@@ -88,7 +89,7 @@ fn a_step_whose_variables_are_lost_or_others_stops_the_start() {
         ("it is missing", |table| drop(table.remove("t").unwrap())),
         ("it is missing", |table| {
             let other = encoding::seal(&StepVariables {
-                step: "t".parse().unwrap(),
+                step: "t".to_owned(),
                 env: Environment::from([("OTHER".into(), "x".into())]),
             });
             table.insert("t", other.as_slice()).unwrap();

@@ -6,6 +6,7 @@ use sluice_common::credential::Generation;
 use sluice_common::id::{JoinTokenId, NodeName};
 use sluice_common::time::Time;
 
+use crate::model::access::AccessChange;
 use crate::model::admission::{JoinToken, TokenUse};
 use crate::record::{JoinTokenMade, JoinTokenUsed};
 use crate::state::State;
@@ -13,6 +14,11 @@ use crate::state::State;
 use super::{ApplyResult, Mismatch, RecordRef, need};
 
 impl State {
+    pub(super) fn on_access_changed(&mut self, at: Time, change: &AccessChange) -> ApplyResult {
+        let fits = self.stored.access.fold(at, self.stored.seq, change);
+        need(fits, || Mismatch::Access(change.about()))
+    }
+
     pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> ApplyResult {
         let JoinTokenMade {
             token,

@@ -5,8 +5,8 @@ use core::fmt;
 
 use sluice_common::credential::Generation;
 use sluice_common::id::{
-    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
-    ValidationName,
+    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject,
+    TemplateName, ValidationName,
 };
 use sluice_common::state::{NodeState, StepState};
 
@@ -105,6 +105,7 @@ pub enum RecordRef {
     Template(TemplateName),
     Validation(ValidationName),
     JoinToken(JoinTokenId),
+    Service(ServiceName),
 }
 
 impl fmt::Display for RecordRef {
@@ -117,6 +118,7 @@ impl fmt::Display for RecordRef {
             RecordRef::Template(template) => write!(f, "template `{template}`"),
             RecordRef::Validation(validation) => write!(f, "validation `{validation}`"),
             RecordRef::JoinToken(token) => write!(f, "join token `{token}`"),
+            RecordRef::Service(service) => write!(f, "service `{service}`"),
         }
     }
 }

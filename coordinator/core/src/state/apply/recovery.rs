@@ -23,6 +23,7 @@ impl State {
         known: LogPoint,
     ) -> ApplyResult {
         self.stored.recovery = Some(Recovery { why, since, known });
+        self.skip_replica_numbers();
         Ok(())
     }
 
@@ -48,6 +49,7 @@ impl State {
             self.index.enqueue(&part);
             self.stored.steps.insert(part);
         }
+        self.claim_replica(at, &id.step, &warrant.spec);
         let mut step = self.take_out(at, id, warrant)?;
         let attempt = adopted(at, id, node, warrant, frozen);
         step.retries_spent = step.retries_spent.max(warrant.retries_spent);

@@ -1,7 +1,7 @@
 //! Parts of the sentences of refusals.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::format_memory;
@@ -172,5 +172,19 @@ pub(super) fn indexes_of(indexes: &IndexSet) -> String {
         (_, Some(first), Some(last)) => {
             format!("{} indexes from {first} to {last}", indexes.len())
         }
+    }
+}
+
+/// Words for a version that a service does not have.
+pub(super) fn no_revision(service: &ServiceName, revision: Option<u32>, known: &[u32]) -> String {
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    let known = known.join(", ");
+    match revision {
+        Some(revision) => {
+            format!("service `{service}` has no version {revision}: it keeps {known}")
+        }
+        None => format!(
+            "service `{service}` has no version before the present one that differs from it: it keeps {known}"
+        ),
     }
 }

@@ -1,0 +1,234 @@
+//! Services: steps that the cluster keeps running in a number of replicas. [`crate::request`] defines the form in which
+//! they are applied.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::string::{String, ToString};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{NameError, ServiceName, StepId};
+use crate::step::{StepSpec, serialize_without_env_values};
+use crate::time::Span;
+
+/// Most services of one subject: each has versions and counters in the store.
+pub const MAX_SERVICES: usize = 1_000;
+
+/// Most replicas of one service. Each is a step, and a change looks at all of them.
+pub const MAX_REPLICAS: u32 = 1_000;
+
+/// Longest name of a service, in bytes: its replicas have the ids `NAME-NUMBER`, which are names of at most 63 bytes.
+pub const MAX_SERVICE_NAME_BYTES: usize = 50;
+
+/// Longest `drain_timeout`.
+pub const MAX_DRAIN_TIMEOUT: Span = Span::from_secs(24 * 3600);
+
+/// Longest `progress_deadline`.
+pub const MAX_PROGRESS_DEADLINE: Span = Span::from_secs(7 * 24 * 3600);
+
+/// Spec of a service: the step of its replicas, and how many there are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ServiceSpec {
+    /// Number of replicas.
+    pub scale: ScaleSpec,
+    /// Terms of a change to another version.
+    pub rollout: RolloutSpec,
+    /// The step of each replica. The values of its variables are stored apart.
+    #[serde(serialize_with = "serialize_without_env_values")]
+    pub replica: StepSpec,
+}
+
+/// The number of replicas of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ScaleSpec {
+    /// Fewest replicas. 0 lets the service sleep.
+    pub min: u32,
+    /// Most replicas.
+    pub max: u32,
+    /// Whether `max_replicas` names no limit, so that `max` is the limit of any service.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub unlimited: bool,
+    /// Whether the number is fixed by `replicas`, so that `min` and `max` are equal.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub fixed: bool,
+    /// Measured value that decides about the number between the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<ScaleMetric>,
+    /// Target of the metric for each replica, in thousandths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_milli: Option<u64>,
+    /// Most requests that one replica is given at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<u64>,
+}
+
+impl ScaleSpec {
+    /// A fixed number of replicas.
+    pub const fn fixed(replicas: u32) -> Self {
+        Self {
+            min: replicas,
+            max: replicas,
+            unlimited: false,
+            fixed: true,
+            metric: None,
+            target_milli: None,
+            max_concurrency: None,
+        }
+    }
+
+    /// Number of replicas of a service that has `count` of them, or is new.
+    pub fn count(&self, count: Option<u32>) -> u32 {
+        let first = if self.fixed {
+            self.min
+        } else {
+            self.min.max(1)
+        };
+        count
+            .filter(|_| !self.fixed)
+            .unwrap_or(first)
+            .clamp(self.min, self.max)
+    }
+}
+
+/// Measured value by which the number of replicas is decided. The names are those of ZenML's `ResourceSettings`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ScaleMetric {
+    /// Used CPU time, in percent of what a replica asks for.
+    Cpu,
+    /// Used memory, in percent of what a replica asks for.
+    Memory,
+    /// Requests under way.
+    Concurrency,
+    /// Requests per second.
+    Rps,
+}
+
+impl ScaleMetric {
+    /// All metrics, in display order.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Memory, Self::Concurrency, Self::Rps];
+
+    /// The word as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+            Self::Concurrency => "concurrency",
+            Self::Rps => "rps",
+        }
+    }
+}
+
+impl FromStr for ScaleMetric {
+    type Err = ScaleMetricError;
+
+    fn from_str(text: &str) -> Result<Self, ScaleMetricError> {
+        let known = Self::ALL.into_iter().find(|metric| metric.as_str() == text);
+        known.ok_or_else(|| ScaleMetricError {
+            text: text.escape_default().to_string(),
+        })
+    }
+}
+
+impl fmt::Display for ScaleMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Error for a text that is not a metric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a metric: write cpu, memory, concurrency or rps")]
+pub struct ScaleMetricError {
+    /// The rejected text, escaped.
+    pub text: String,
+}
+
+/// Terms of a change of a service to another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RolloutSpec {
+    /// Most replicas beyond the number that the service is to have.
+    pub max_surge: u32,
+    /// Most replicas that are missing from that number.
+    pub max_unavailable: u32,
+    /// Time between the removal of a replica from the endpoints and its stop.
+    pub drain_timeout: Span,
+    /// Time within which another replica must be ready. If none is, the change is rolled back.
+    pub progress_deadline: Span,
+}
+
+impl Default for RolloutSpec {
+    fn default() -> Self {
+        Self {
+            max_surge: 1,
+            max_unavailable: 0,
+            drain_timeout: Span::from_secs(30),
+            progress_deadline: Span::from_secs(600),
+        }
+    }
+}
+
+/// State of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceState {
+    /// All replicas are ready.
+    Ready,
+    /// Fewer replicas than wanted are ready.
+    Starting,
+    /// Replicas of another version take the places of the old ones.
+    Rolling,
+    /// Replicas end again and again, and are started with growing pauses.
+    CrashLoop,
+    /// No replica became ready within `progress_deadline`, and there is no version to go back to.
+    Stalled,
+    /// The service has no replica, because none is wanted.
+    Sleeping,
+    /// The service was deleted, and its replicas are stopping.
+    Deleting,
+}
+
+impl ServiceState {
+    /// All states, in display order.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Starting,
+        Self::Rolling,
+        Self::CrashLoop,
+        Self::Stalled,
+        Self::Sleeping,
+        Self::Deleting,
+    ];
+
+    /// The word as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Starting => "starting",
+            Self::Rolling => "rolling",
+            Self::CrashLoop => "crash_loop",
+            Self::Stalled => "stalled",
+            Self::Sleeping => "sleeping",
+            Self::Deleting => "deleting",
+        }
+    }
+}
+
+impl fmt::Display for ServiceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The id of a replica.
+///
+/// # Errors
+/// The name of the service is longer than [`MAX_SERVICE_NAME_BYTES`], which no service has.
+pub fn replica_id(service: &ServiceName, number: u32) -> Result<StepId, NameError> {
+    StepId::new(alloc::format!("{service}-{number}"))
+}

@@ -1,0 +1,208 @@
+//! The views of services and endpoints.
+
+use std::collections::BTreeMap;
+
+use coordinator_core::{Core, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step};
+use sluice_common::api::{
+    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView, RolloutState,
+    RolloutView, ServiceView, duration, timestamp,
+};
+use sluice_common::id::{PoolName, ServiceName};
+use sluice_common::request::{ResourceSettings, RolloutRequest};
+use sluice_common::service::{ScaleSpec, ServiceState};
+use sluice_common::step::StepSpec;
+
+/// Returns the view of a service.
+pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<ServiceView> {
+    let spec = known.replica()?;
+    let scale = &known.scale;
+    let state = known.state();
+    let backoff = &known.backoff;
+    let last = backoff.last.as_ref();
+    Some(ServiceView {
+        name: name.to_string(),
+        subject: spec.subject.to_string(),
+        pool: pool_of(known).map(ToString::to_string),
+        platform: spec.platform.clone(),
+        state,
+        message: message(known, state),
+        version: known.version,
+        revision: known.revision,
+        replicas: known.count,
+        ready: known.serving(),
+        min_replicas: scale.min,
+        max_replicas: Some(scale.max).filter(|_| !scale.unlimited),
+        command: spec.command.clone(),
+        env: spec.env.hidden(),
+        image: spec.image.as_ref().map(ToString::to_string),
+        resources: resources(spec, scale),
+        rollout: RolloutRequest {
+            max_surge: Some(known.rollout_spec.max_surge.into()),
+            max_unavailable: Some(known.rollout_spec.max_unavailable.into()),
+            drain_timeout: Some(duration(known.rollout_spec.drain_timeout)),
+            progress_deadline: Some(duration(known.rollout_spec.progress_deadline)),
+        },
+        status: status(known),
+        failures: backoff.failures,
+        restart_at: Some(backoff.restart_at)
+            .filter(|_| backoff.failures > 0 && known.serving() < known.count)
+            .map(timestamp),
+        last_failure: last.map(|last| ReplicaFailureView {
+            id: last.step.to_string(),
+            at: timestamp(last.at),
+            message: last.end.message(),
+        }),
+        members: known
+            .replicas
+            .values()
+            .filter_map(|it| member(core, it))
+            .collect(),
+        revisions: (known.revisions.iter())
+            .map(|(revision, it)| RevisionView {
+                revision: *revision,
+                made_at: timestamp(it.made_at),
+                command: it.spec.command.clone(),
+            })
+            .collect(),
+        made_at: timestamp(known.made_at),
+    })
+}
+
+/// The only pool that the replicas of a service may run in.
+pub fn pool_of(service: &Service) -> Option<&PoolName> {
+    service.replica()?.pool.as_ref()
+}
+
+/// The resources as they were written, with the settings that a step does not have.
+fn resources(spec: &StepSpec, scale: &ScaleSpec) -> ResourceSettings {
+    let range = !scale.fixed;
+    let max = if scale.unlimited { 0 } else { scale.max.into() };
+    ResourceSettings {
+        min_replicas: range.then(|| scale.min.into()),
+        max_replicas: range.then_some(max),
+        autoscaling_metric: scale.metric.map(|it| it.to_string()),
+        autoscaling_target: scale.target_milli.map(|milli| milli as f64 / 1000.0),
+        max_concurrency: scale.max_concurrency,
+        ..spec.resources.clone()
+    }
+}
+
+fn status(known: &Service) -> RolloutView {
+    let rollout = &known.rollout;
+    let is_wanted = |replica: &&Replica| replica.revision == known.revision;
+    let updated = known.live().filter(is_wanted);
+    let updated = updated.filter(|replica| replica.phase.is_serving()).count();
+    let outdated = known.replicas.values().filter(|it| !is_wanted(it)).count();
+    let (state, why) = match &rollout.phase {
+        RolloutPhase::Rolling => (RolloutState::Rolling, None),
+        RolloutPhase::Stalled { why } => (RolloutState::Stalled, Some(why.clone())),
+        RolloutPhase::Complete => (RolloutState::Complete, None),
+    };
+    RolloutView {
+        state,
+        updated: u32::try_from(updated).unwrap_or(u32::MAX),
+        outdated: u32::try_from(outdated).unwrap_or(u32::MAX),
+        began_at: timestamp(rollout.began_at),
+        stable: rollout.stable,
+        why,
+        rolled_back: rollout.rolled_back.as_ref().map(|it| FailedVersionView {
+            revision: it.revision,
+            at: timestamp(it.at),
+            why: it.why.clone(),
+        }),
+    }
+}
+
+/// The state as a sentence.
+fn message(known: &Service, state: ServiceState) -> String {
+    let (ready, count) = (known.serving(), known.count);
+    let ready = format!("{ready} of {count} replicas are ready");
+    let last = known.backoff.last.as_ref();
+    let last = last.map(|last| format!("`{}`: {}", last.step, last.end.message()));
+    match state {
+        ServiceState::Ready => match &known.rollout.rolled_back {
+            Some(back) => format!(
+                "{ready}; version {} was rolled back: {}",
+                back.revision, back.why
+            ),
+            None => ready,
+        },
+        ServiceState::Starting => match last.filter(|_| known.backoff.failures > 0) {
+            Some(last) => format!("{ready}; the last failure was that of {last}"),
+            None => ready,
+        },
+        ServiceState::Rolling => format!(
+            "{ready}; the change to version {} is under way",
+            known.revision
+        ),
+        ServiceState::CrashLoop => format!(
+            "{ready}; replicas failed {} times in a row, and the next one starts at {}: {}",
+            known.backoff.failures,
+            timestamp(known.backoff.restart_at),
+            last.unwrap_or_default()
+        ),
+        ServiceState::Stalled => match &known.rollout.phase {
+            RolloutPhase::Stalled { why } => format!("{ready}; {why}"),
+            RolloutPhase::Rolling | RolloutPhase::Complete => ready,
+        },
+        ServiceState::Sleeping => {
+            "no replica is wanted: `sluice scale service` starts some".to_owned()
+        }
+        ServiceState::Deleting => {
+            let left = known.replicas.len();
+            format!("deleted; {left} of its replicas have not stopped yet")
+        }
+    }
+}
+
+fn member(core: &Core, replica: &Replica) -> Option<ReplicaView> {
+    let step = core.state().step(&replica.step)?;
+    Some(ReplicaView {
+        id: replica.step.to_string(),
+        revision: replica.revision,
+        state: step.state,
+        ready: replica.phase.is_serving(),
+        stops_at: match replica.phase {
+            ReplicaPhase::Draining { until } => Some(timestamp(until)),
+            ReplicaPhase::Starting | ReplicaPhase::Serving { .. } => None,
+        },
+        node: first_part(step).map(|part| part.node.to_string()),
+        preemptible: step.spec.preemptible,
+        message: core.reason(step).to_reason().message,
+    })
+}
+
+fn first_part(step: &Step) -> Option<&Part> {
+    step.live()?.parts.first()
+}
+
+/// Returns the endpoints of a service: its replicas that are ready.
+pub fn endpoints(core: &Core, name: &ServiceName, known: &Service) -> Vec<EndpointView> {
+    let found = known.replicas.values().filter_map(|replica| {
+        let ReplicaPhase::Serving { since } = replica.phase else {
+            return None;
+        };
+        let step = core.state().step(&replica.step)?;
+        let part = first_part(step)?;
+        let node = core.state().node(&part.node)?;
+        Some(EndpointView {
+            service: name.to_string(),
+            subject: step.spec.subject.to_string(),
+            replica: replica.step.to_string(),
+            revision: replica.revision,
+            node: node.name.to_string(),
+            address: node.address.clone(),
+            ports: ports(part),
+            since: timestamp(since),
+        })
+    });
+    found.collect()
+}
+
+/// The ports of a replica by name.
+fn ports(part: &Part) -> BTreeMap<String, u16> {
+    let known = part.endpoint.iter().flat_map(|endpoint| &endpoint.ports);
+    known
+        .map(|(name, port)| (name.to_string(), *port))
+        .collect()
+}

@@ -1,0 +1,119 @@
+//! Services of a running cluster: replicas that end are replaced, a change of version leaves no gap, and a deleted service
+//! leaves nothing behind.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sluice_tests::{Daemon, Dev, eventually, kill};
+
+fn service(dev: &Dev) -> Value {
+    let (status, service) = dev.call("GET", "/v1/services/web", None);
+    assert_eq!(status, 200, "{service}");
+    service
+}
+
+/// The replicas that are ready, in the order of their numbers.
+fn ready(dev: &Dev) -> Vec<String> {
+    let (status, found) = dev.call("GET", "/v1/endpoints?service=web", None);
+    assert_eq!(status, 200, "{found}");
+    let items = found["items"].as_array().unwrap().iter();
+    items
+        .map(|it| it["replica"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn until_ready(dev: &Dev, expected: &[&str]) {
+    eventually(&format!("{expected:?} to be ready"), || {
+        (ready(dev) == expected).then_some(())
+    });
+}
+
+fn apply(dev: &Dev, document: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("web.yaml");
+    fs::write(&file, document).unwrap();
+    dev.ok(&["apply", "-f", file.to_str().unwrap()])
+}
+
+fn web(more: &str) -> String {
+    format!(
+        "kind: service\nname: web\nreplicas: 2\ngrace_period: 1s\nresources: {{cpu_count: 0.1}}\n\
+         rollout: {{drain_timeout: 0s, progress_deadline: 5s}}\n{more}"
+    )
+}
+
+const SERVER: &str =
+    "command: [python3, -m, http.server, --bind, 127.0.0.1, \"0\"]\nenv: {TOKEN: secret}\n";
+
+#[test]
+fn replicas_are_replaced_and_a_change_leaves_no_gap() {
+    let dev = Dev::start();
+    assert_eq!(apply(&dev, &web(SERVER)), "service/web created\n");
+    until_ready(&dev, &["web-1", "web-2"]);
+    let pids = dev.processes("web-1");
+    pids.iter().for_each(|pid| kill(*pid, Signal::SIGKILL));
+    until_ready(&dev, &["web-2", "web-3"]);
+    let failure = &service(&dev)["last_failure"];
+    assert_eq!(failure["id"], "web-1", "{failure}");
+    // The variables of its version outlive a crash of the coordinator.
+    dev.kill(Daemon::Coordinator);
+    eventually("the coordinator", || {
+        let found = dev.try_call("GET", "/v1/services/web", None);
+        found.filter(|(status, _)| *status == 200)
+    });
+    until_ready(&dev, &["web-2", "web-3"]);
+    dev.ok(&["scale", "service", "web", "3"]);
+    until_ready(&dev, &["web-2", "web-3", "web-4"]);
+    let (_, step) = dev.call("GET", "/v1/steps/web-4", None);
+    assert_eq!(step["env"]["TOKEN"], "secret", "{step}");
+    assert_eq!(step["service"], "web");
+    let next = web(&format!("{SERVER}labels: {{v: two}}\n"));
+    assert_eq!(apply(&dev, &next), "service/web changed\n");
+    let told = dev.ok(&["rollout", "status", "web", "--timeout", "50s"]);
+    assert!(
+        told.contains("version 2 is complete, 2 of 2 ready"),
+        "{told}"
+    );
+    assert_eq!(ready(&dev).len(), 2);
+    assert_eq!(
+        dev.ok(&["delete", "service", "web"]),
+        "service/web deleted\n"
+    );
+    eventually("the service to be gone", || {
+        let (status, _) = dev.call("GET", "/v1/services/web", None);
+        (status == 404).then_some(())
+    });
+    let (_, steps) = dev.call("GET", "/v1/steps?state=running", None);
+    assert_eq!(steps["items"].as_array().unwrap().len(), 0, "{steps}");
+}
+
+#[test]
+fn a_version_that_fails_is_rolled_back_and_a_step_may_not_have_its_fields() {
+    let dev = Dev::start();
+    apply(&dev, &web(SERVER));
+    until_ready(&dev, &["web-1", "web-2"]);
+    dev.ok(&["rollout", "status", "web", "--timeout", "50s"]);
+    apply(&dev, &web("command: [sh, -c, \"exit 7\"]\n"));
+    let told = dev.sluice(&["rollout", "status", "web", "--timeout", "50s"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(
+        told.stdout.contains("version 2 was rolled back"),
+        "{told:?}"
+    );
+    assert!(told.stdout.contains("code 7"), "{told:?}");
+    assert_eq!(ready(&dev), ["web-1", "web-2"]);
+    let refused = dev.call(
+        "POST",
+        "/v1/steps",
+        Some(r#"{"command":["true"],"replicas":2}"#),
+    );
+    assert_eq!(refused.0, 400);
+    let message = refused.1["error"]["message"].as_str().unwrap();
+    assert!(message.contains("belongs to a service"), "{message}");
+    let refused = dev.sluice(&["scale", "service", "nothing", "2"]);
+    assert!(
+        refused.stderr.contains("there is no service `nothing`"),
+        "{refused:?}"
+    );
+}
