@@ -205,7 +205,7 @@ mod tests {
                 "fluent: {port: 1}",
                 "fluent: no counterpart of this field is known",
             ),
-            ("[1", "line 1"),
+            ("[1", "line"),
             ("\"a\\u001b\": 1", "a\\u{1b}: no counterpart"),
         ] {
             let error = parse(text).unwrap_err();
