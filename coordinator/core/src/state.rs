@@ -19,7 +19,6 @@ mod steps;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
