@@ -11,8 +11,8 @@ use sluice_scheduler::Request;
 
 use crate::arrays::advance::settle_steps;
 use crate::arrays::unknown_step;
-use crate::attempts::hostless::follow_hostless;
 use crate::attempts::endpoint::is_ready;
+use crate::attempts::hostless::follow_hostless;
 use crate::attempts::launch::workdir_refused;
 use crate::attempts::leases::on_lease_timer;
 use crate::context::Context;

@@ -205,12 +205,14 @@ pub(crate) fn wait_for(
 
 /// Says of a pool without hosts what it would say of a host.
 fn without_host(block: BlockReason<'_>) -> BlockReason<'_> {
-    match block {
-        BlockReason::HostsFull {
-            closest: Some((node, key, _, free)),
-        } if node.is_of_pool() => BlockReason::PoolFull { key, free },
-        other => other,
+    if let BlockReason::HostsFull {
+        closest: Some((node, key, _, free)),
+    } = &block
+        && node.is_of_pool()
+    {
+        return BlockReason::PoolFull { key, free: *free };
     }
+    block
 }
 
 fn host_demand(request: &Request) -> HostDemand {

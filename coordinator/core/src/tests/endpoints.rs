@@ -190,11 +190,9 @@ fn an_order_names_the_ports_that_its_host_is_to_choose() {
     let mut harness = Harness::one_node(2, 4);
     harness.submit("a", serving(spec(0, 1000))).unwrap();
     let effects = harness.hello(hello("n", 2, 4));
-    let assigned = effects.sent.iter().find_map(|order| match order {
-        ToNode::Assign(assignment) => Some(assignment),
-        _ => None,
-    });
-    let assigned = assigned.expect("the order is sent again");
+    let [ToNode::Assign(assigned)] = effects.sent.as_slice() else {
+        panic!("the order is sent again: {:?}", effects.sent);
+    };
     assert_eq!(assigned.ports, ["http".parse().unwrap()]);
     assert!(assigned.probes.liveness.is_some());
     harness.status("n", "a.1", AttemptPhase::Starting);

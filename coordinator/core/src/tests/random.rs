@@ -372,9 +372,9 @@ fn progress(harness: &mut Harness, id: &StepId, part: prop::sample::Index, numbe
         let on = part.get(&attempt.parts).node.clone();
         harness.status(on.as_str(), &format!("{id}"), phase(number));
         // A host may tell anything of ports and readiness, also of other steps' ports.
-        let saw = (number % 3 == 0).then_some((ProbeKind::Liveness, "x"));
+        let saw = number.is_multiple_of(3).then_some((ProbeKind::Liveness, "x"));
         let port = 20_000 + u16::from(number % 4);
-        let report = report(&format!("{id}"), port, number % 2 == 0, saw);
+        let report = report(&format!("{id}"), port, number.is_multiple_of(2), saw);
         harness.say(on.as_str(), report);
     }
 }
@@ -432,9 +432,10 @@ fn change_terms(harness: &mut Harness, change: u8, gpus: u64, force: bool, dry_r
         },
     };
     // A pool is of use to subjects with a policy in it.
-    let new_pool = match &wanted {
-        Desired::Pool { pool, .. } if pool.as_str() != "default" => Some(pool.clone()),
-        _ => None,
+    let new_pool = if let Desired::Pool { pool, .. } = &wanted {
+        Some(pool.clone()).filter(|pool| pool.as_str() != "default")
+    } else {
+        None
     };
     let bound = new_pool.map(|pool| wanted_policy(pool.as_str(), "s", PolicySpec::default()));
     let named = matches!(&wanted, Desired::Platform { .. }).then(few_gpus);
