@@ -142,12 +142,12 @@ fn undo(ctx: &mut Context, name: &ServiceName, wanted: Option<u32>) -> Result<()
         let specs = service.revisions.get(revision).zip(service.replica());
         specs.is_some_and(|(it, present)| first_difference(&it.spec, present).is_some())
     };
+    // One that was rolled back did not become ready.
+    let failed = service.rollout.rolled_back.as_ref().map(|it| it.revision);
     let before = || {
-        service
-            .revisions
-            .keys()
-            .rev()
-            .find(|it| differs(it))
+        let mut known = service.revisions.keys().rev();
+        known
+            .find(|it| differs(it) && failed != Some(**it))
             .copied()
     };
     let to = wanted.or_else(before);
