@@ -34,7 +34,7 @@ pub(crate) struct ProbeRunner {
     events: mpsc::WeakSender<Event>,
 }
 
-/// One probe.
+/// Order for one probe.
 pub(crate) struct ProbeOrder {
     pub(crate) attempt: AttemptId,
     pub(crate) kind: ProbeKind,

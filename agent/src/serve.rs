@@ -98,7 +98,6 @@ pub(crate) async fn serve(
     let (accepted, links) = watch::channel(None);
     let dir = input_fetch::directory(&config.state_dir);
     let inputs = InputReceiver::new(dir, events.downgrade(), links);
-    warn_of_overlap(&config.ports);
     let probes = PortsAndProbes {
         ports: PortSearch::new(config.ports.clone()),
         probe_runner: ProbeRunner::new(
@@ -147,6 +146,7 @@ fn attempts_dir(config: &Config) -> PathBuf {
 }
 
 fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_core::Settings {
+    warn_of_overlap(&config.ports);
     let topology = detect::topology::read(Path::new("/"), config.reserve.cpus, &inventory.gpus);
     agent_core::Settings {
         node: config.node.clone(),

@@ -98,7 +98,7 @@ pub enum ProbeKind {
 }
 
 impl ProbeKind {
-    /// Both kinds.
+    /// Both kinds, in display order.
     pub const ALL: [ProbeKind; 2] = [ProbeKind::Readiness, ProbeKind::Liveness];
 
     /// The name as the API writes it.
@@ -130,7 +130,7 @@ pub struct Probes {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Probe {
-    /// What the host does.
+    /// Action of the host.
     pub action: ProbeAction,
     /// Time from the start of one probe to the next.
     pub period: Span,
@@ -407,7 +407,7 @@ impl ProbeFields<'_> {
     }
 }
 
-/// What a failed probe saw.
+/// Failure that a probe saw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProbeFailure {
@@ -445,11 +445,11 @@ impl fmt::Display for ProbeFailure {
 pub struct EndpointReport {
     /// Id of the attempt.
     pub attempt: AttemptId,
-    /// Its ports, in the order of the step's names.
+    /// The ports, in the order of the step's names.
     pub ports: Vec<u16>,
     /// Whether its process runs and is ready.
     pub ready: bool,
-    /// What the last failed probe saw, while it is not ready or is stopped because of it.
+    /// The failure that the last failed probe saw, while it is not ready or is stopped because of it.
     pub failure: Option<ProbeFailure>,
 }
 

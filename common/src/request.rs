@@ -203,7 +203,7 @@ pub struct StepRequest {
     /// Names of the ports that the step gets on each host, such as `http`; their numbers are in its variables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// How its hosts find out whether it is ready, and whether it still works.
+    /// Probes by which its hosts find out whether it is ready, and whether it still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbesRequest>,
     /// Time until its holder must renew it, such as `2m`. With it, this is an allocation: it has no command, and holds its

@@ -276,22 +276,6 @@ impl Attempt {
         }
     }
 
-    /// Stops a running attempt because its liveness probe has failed.
-    pub(crate) fn on_liveness_failed(&mut self, now: Now) -> Effects {
-        match self {
-            Self::Running { process, grace, .. } => {
-                let (process, grace) = (Some(*process), *grace);
-                self.turn(stopping(now, process, StopReason::LivenessFailed, grace))
-            }
-            Self::Starting { .. }
-            | Self::Frozen(_)
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => Effects::new(),
-        }
-    }
-
     /// Kills the attempt because one of its GPUs is lost. A stop in progress continues unchanged.
     pub(crate) fn on_gpu_lost(&mut self, now: Now) -> Effects {
         match self {

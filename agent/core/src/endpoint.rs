@@ -44,7 +44,7 @@ pub struct StoredEndpoint {
     pub ready_at: BootMillis,
 }
 
-/// What a probe does, with the number of the port.
+/// Action of a probe, with the number of the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeCheck {
     /// Request this path at a port of this host.
@@ -61,7 +61,7 @@ pub(crate) struct Endpoint {
     pub(crate) stored: StoredEndpoint,
     /// Whether the process runs, neither stopped nor frozen.
     pub(crate) is_running: bool,
-    /// What the last failed probe saw.
+    /// The failure of the last failed probe.
     failure: Option<ProbeFailure>,
     readiness: ProbeRun,
     liveness: ProbeRun,
@@ -178,7 +178,7 @@ impl Endpoint {
         Ok(run.number)
     }
 
-    /// What to do for a probe, with the number of its port.
+    /// The check for a probe, with the number of its port.
     pub(crate) fn check_of(&self, action: &ProbeAction) -> Option<ProbeCheck> {
         let number = |name: &PortName| {
             let mut ports = self.stored.ports.iter();

@@ -100,7 +100,7 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
     Succeeded,
-    /// What the probe saw.
+    /// Text about what the probe saw.
     Failed(String),
     /// The host could not probe, which says nothing about the step.
     Unknown,

@@ -149,7 +149,7 @@ pub(crate) struct StepFlags {
     /// SLUICE_PORT; may be repeated.
     #[arg(long = "port", value_name = "NAME", help_heading = "Step")]
     pub(crate) ports: Vec<String>,
-    /// It is ready once its port answers: `http:/health` requests /health at its port http, and `http` alone connects to it.
+    /// Call it ready once its port answers: `http:/health` requests /health at its port http, and `http` alone connects to it.
     #[arg(long, value_name = "PORT[:/PATH]", help_heading = "Step")]
     pub(crate) ready_when: Option<String>,
     /// The files that were found for `inputs`.

@@ -43,7 +43,7 @@ pub struct PlacementView {
     /// Whether the step runs there and is ready: its readiness probe succeeds, or it has none.
     #[serde(default)]
     pub ready: bool,
-    /// What the last failed probe saw, while the step is not ready.
+    /// The failure that the last failed probe saw, while the step is not ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeFailure>,
 }

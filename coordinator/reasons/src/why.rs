@@ -93,14 +93,14 @@ pub enum Cause {
     /// The step's liveness probe failed as often as it may.
     LivenessFailed {
         node: NodeName,
-        /// What the probe saw, if its host has reported that.
+        /// Text about what the probe saw, if its host has reported that.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         saw: Option<String>,
     },
     /// The processes of the step run, and the step is not ready on a host.
     NotReady {
         node: NodeName,
-        /// What the readiness probe saw, if it has failed.
+        /// Text about what the readiness probe saw, if it has failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         saw: Option<String>,
     },

@@ -10,9 +10,9 @@ use sluice_common::id::AttemptId;
 use sluice_common::port::PortName;
 use sluice_common::probe::{EndpointReport, ProbeKind, Probes};
 use sluice_common::supervision::{BootMillis, Exit};
-use sluice_common::wire::{Assignment, FromNode};
+use sluice_common::wire::{Assignment, FromNode, StopReason};
 
-use crate::attempt::Attempt;
+use crate::attempt::{Attempt, Effects, stopping};
 use crate::core::Core;
 use crate::endpoint::{Endpoint, ProbeEffect, REPEAT, StoredEndpoint};
 use crate::input::{LinkId, Now, ProbeOutcome, TimerKey};
@@ -244,6 +244,24 @@ impl Core {
         match link.stage {
             LinkStage::Waiting | LinkStage::Greeted { .. } => None,
             LinkStage::Welcomed { .. } => Some(link.id),
+        }
+    }
+}
+
+impl Attempt {
+    /// Stops a running attempt because its liveness probe has failed.
+    fn on_liveness_failed(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Running { process, grace, .. } => {
+                let (process, grace) = (Some(*process), *grace);
+                self.turn(stopping(now, process, StopReason::LivenessFailed, grace))
+            }
+            Self::Starting { .. }
+            | Self::Frozen(_)
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
         }
     }
 }

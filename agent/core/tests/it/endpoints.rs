@@ -63,7 +63,7 @@ fn failed(saw: &str) -> ProbeOutcome {
     ProbeOutcome::Failed(saw.to_owned())
 }
 
-/// What an agent that is killed now leaves to the next.
+/// The endpoints that an agent that is killed now leaves to the next.
 fn kept(outputs: &[Output]) -> BTreeMap<AttemptId, StoredEndpoint> {
     let kept = outputs.iter().filter_map(|output| match output {
         Output::KeepEndpoint { attempt, endpoint } => Some((attempt.clone(), (**endpoint).clone())),

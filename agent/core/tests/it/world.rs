@@ -54,7 +54,7 @@ struct TrueState {
     view: AttemptView,
     nature: StepBehavior,
     lease_until: u64,
-    /// Its ports, from its variables.
+    /// The ports, from its variables.
     ports: BTreeSet<String>,
     kills: u32,
     /// When its last process ended.

@@ -221,7 +221,7 @@ pub struct Endpoint {
     pub ports: BTreeMap<PortName, u16>,
     /// Whether its readiness probe succeeds.
     pub succeeds: bool,
-    /// What the last failed probe saw, while it does not succeed or is stopped because of it.
+    /// The failure that the last failed probe saw, while it does not succeed or is stopped because of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ProbeFailure>,
     /// Time of the last recorded change, by the coordinator's clock.

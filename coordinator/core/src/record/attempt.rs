@@ -59,7 +59,7 @@ pub struct ReadinessChanged {
     pub attempt: AttemptId,
     pub node: NodeName,
     pub ready: bool,
-    /// What a probe saw, if it is not ready.
+    /// The failure that a probe saw, if it is not ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<ProbeFailure>,
 }

@@ -6,7 +6,6 @@ mod admission;
 mod array;
 mod attempt;
 mod dependency;
-mod endpoint;
 mod lease;
 mod mismatch;
 mod node;

@@ -86,9 +86,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         .into_iter()
         .chain(stream_fields(streams, &new.streams))
         .chain(surroundings(old, new));
-    let fields = fields.chain(settings(old, new)).chain([name]);
-    let mut different = fields.filter(|(_, same)| !same);
-    different.next().map(|(field, _)| field)
+    let mut fields = fields.chain(settings(old, new)).chain([name]);
+    fields.find(|(_, same)| !same).map(|(field, _)| field)
 }
 
 /// The labels and the fields of the surroundings in which the program runs, and whether they are the same.
