@@ -13,7 +13,7 @@ use sluice_common::time::Span;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::engine::Event;
+use crate::event::Event;
 use crate::logs::WritingAttempts;
 
 /// Time between two checks, as for heartbeats: one system call for each attempt.

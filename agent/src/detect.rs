@@ -30,7 +30,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::config::Reserve;
-use crate::engine::Event;
+use crate::event::Event;
 
 use client::DriverClient;
 use containers::ContainerDetector;

@@ -21,23 +21,22 @@ use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
-use sluice_common::lease::{Challenge, SealedLease};
+use sluice_common::lease::Challenge;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::supervision::{AttemptView, BootMillis, ToSupervisor};
-use sluice_common::time::Span;
+use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::clock;
 use crate::epoch::EpochError;
+use crate::event::{Event, ToLink};
 use crate::input_fetch::InputReceiver;
 use crate::logs::WritingAttempts;
 use crate::probes::ProbeOrder;
 use crate::state_files::StateFiles;
 
 pub(crate) use endpoints::PortsAndProbes;
-pub(crate) use execs::{ExecEvent, ExecRefusal, StartedExec};
 use output::writes;
 use report::{AttemptLog, ChangedAttempts, assigned};
 
@@ -45,54 +44,6 @@ use report::{AttemptLog, ChangedAttempts, assigned};
 pub(crate) const INBOX: usize = 1024;
 /// Most queued messages for one peer: every attempt of a full host may change twice.
 pub(crate) const OUTBOX: usize = 2 * MAX_ATTEMPTS_PER_NODE;
-
-/// An event for the loop.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// A connection to a coordinator was made.
-    Dialled {
-        link: LinkId,
-        outbox: mpsc::Sender<ToLink>,
-    },
-    /// The supervisor has sent its hello.
-    SupervisorUp {
-        boot_id: BootId,
-        attempts: Vec<AttemptView>,
-        capabilities: BTreeMap<Capability, Mechanism>,
-        carves_gpus: bool,
-        outbox: mpsc::Sender<ToSupervisor>,
-    },
-    /// The inventory has changed.
-    HostChanged(Box<Inventory>),
-    /// New readings of the host.
-    Readings(Box<Readings>),
-    /// An attempt saved its work this long ago.
-    Checkpoint { attempt: AttemptId, ago: Span },
-    /// Result of the host's health check.
-    Health(HostHealth),
-    /// The labels of a reloaded config.
-    Labels(BTreeMap<String, String>),
-    /// The supervisor has drawn a challenge.
-    Challenge(Challenge),
-    /// The supervisor is to draw another challenge.
-    WantChallenge,
-    /// The coordinator has signed a lease.
-    Leased(Box<SealedLease>),
-    /// About a program beside an attempt.
-    Exec(ExecEvent),
-    /// An input for the core.
-    Core(Input),
-    /// A watchdog checks whether the loop runs.
-    Asked(oneshot::Sender<()>),
-}
-
-/// A message for a link's task.
-#[derive(Debug)]
-pub(crate) enum ToLink {
-    /// The first message.
-    Hello(Box<Hello>),
-    Say(FromNode),
-}
 
 /// The host's part of a hello, which changes only with the host or its config.
 #[derive(Debug)]
@@ -107,6 +58,15 @@ pub(crate) struct HostIdentity {
     pub(crate) inventory: Inventory,
     /// Whether the inventory was declared: then nothing that is detected is added.
     pub(crate) is_declared: bool,
+}
+
+/// What the loop tells other tasks of the agent.
+#[derive(Debug)]
+pub(crate) struct EngineSignals {
+    /// Requests a GPU scan.
+    pub(crate) looks: mpsc::Sender<()>,
+    /// Turns true when a coordinator can be greeted: the supervisor has answered, or its absence is reported.
+    pub(crate) can_greet: watch::Sender<bool>,
 }
 
 pub(crate) struct Engine {
@@ -136,15 +96,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// `can_greet` turns true when a coordinator can be greeted: the supervisor has answered, or its absence
-    /// is reported.
     pub(crate) fn new(
         core: Core,
         identity: HostIdentity,
         kept: StateFiles,
-        looks: mpsc::Sender<()>,
         live: Arc<WritingAttempts>,
-        can_greet: watch::Sender<bool>,
+        EngineSignals { looks, can_greet }: EngineSignals,
         inputs: InputReceiver,
         probes: PortsAndProbes,
     ) -> Self {

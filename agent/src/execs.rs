@@ -25,7 +25,7 @@ use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
-use crate::engine::{Event, ExecEvent, ExecRefusal, StartedExec};
+use crate::event::{Event, ExecEvent, ExecRefusal, StartedExec};
 use crate::inputs::{self, InputError};
 use crate::kept::{KeptError, KeptServer};
 use crate::logs::WritingAttempts;

@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, spawn_blocking};
 use tracing::{info, warn};
 
-use crate::engine::Event;
+use crate::event::Event;
 
 /// Attempts whose inputs are on their way at one time: the coordinator accepts few streams of a host.
 const FETCHES_AT_ONCE: usize = 3;

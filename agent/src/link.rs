@@ -20,7 +20,8 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::engine::{Event, OUTBOX, ToLink};
+use crate::engine::OUTBOX;
+use crate::event::{Event, ToLink};
 use crate::log_dedup::LogDedup;
 use crate::logs::Logs;
 use crate::renewal::{self, CertifiedDialer};

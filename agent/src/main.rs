@@ -13,6 +13,7 @@ mod durable_file;
 mod endpoint_files;
 mod engine;
 mod epoch;
+mod event;
 mod execs;
 #[cfg(test)]
 mod fuzz;

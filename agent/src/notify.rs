@@ -7,7 +7,7 @@ use sd_notify::NotifyState;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use crate::engine::Event;
+use crate::event::Event;
 
 /// Reports the agent as ready, even if coordinator and supervisor are not reachable yet.
 pub(crate) fn notify_ready() {

@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::engine::Event;
+use crate::event::Event;
 use crate::execs::ExecServer;
 use crate::logs::WritingAttempts;
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
-use crate::engine::Event;
+use crate::event::Event;
 use crate::notify;
 
 /// Parameters for reading the config again.

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::engine::PortsAndProbes;
-use crate::engine::{self, Engine, Event, INBOX};
+use crate::engine::{self, Engine, EngineSignals, INBOX, PortsAndProbes};
+use crate::event::Event;
 use crate::execs::ExecServer;
 use crate::input_fetch::{self, InputReceiver};
 use crate::link::Link;
@@ -106,7 +106,8 @@ pub(crate) async fn serve(
             events.downgrade(),
         ),
     };
-    let engine = Engine::new(core, identity, kept, looks, live, can_greet, inputs, probes);
+    let signals = EngineSignals { looks, can_greet };
+    let engine = Engine::new(core, identity, kept, live, signals, inputs, probes);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }

@@ -19,7 +19,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::engine::{Event, ExecEvent, OUTBOX};
+use crate::engine::OUTBOX;
+use crate::event::{Event, ExecEvent};
 use crate::log_dedup::LogDedup;
 
 /// Time between two attempts to connect. Constant, because the supervisor is on this host and starts in

@@ -10,37 +10,7 @@ use sluice_common::wire::AttemptPhase;
 use tokio::sync::oneshot;
 
 use super::Engine;
-
-/// An event about a program beside an attempt.
-#[derive(Debug)]
-pub(crate) enum ExecEvent {
-    /// A caller wants a program beside an attempt.
-    Wanted {
-        attempt: AttemptId,
-        order: ExecOrder,
-        answer: oneshot::Sender<Result<StartedExec, ExecRefusal>>,
-    },
-    /// The caller is gone.
-    Unwanted(ExecId),
-    /// The supervisor reports that the program has ended, or could not start.
-    Ended { exec: ExecId, exit: Exit },
-}
-
-/// Why no program can run beside an attempt.
-#[derive(Debug)]
-pub(crate) struct ExecRefusal {
-    pub(crate) message: String,
-    /// Whether its program has ended, so that only what was kept of it is left.
-    pub(crate) has_ended: bool,
-}
-
-/// A program that the supervisor was ordered to start.
-#[derive(Debug)]
-pub(crate) struct StartedExec {
-    pub(crate) exec: ExecId,
-    /// The exit; dropped without a value if the supervisor is lost.
-    pub(crate) end: oneshot::Receiver<Exit>,
-}
+use crate::event::{ExecEvent, ExecRefusal, StartedExec};
 
 /// Programs with a waiting caller.
 #[derive(Debug, Default)]

@@ -7,8 +7,9 @@ use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::ToSupervisor;
 use sluice_common::wire::FromNode;
 
-use super::{Engine, ToLink};
+use super::Engine;
 use crate::epoch::EpochError;
+use crate::event::ToLink;
 
 impl Engine {
     pub(super) fn on_supervisor_up(&mut self, input: Input) -> Result<(), EpochError> {

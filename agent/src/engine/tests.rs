@@ -8,7 +8,7 @@ use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{ClusterId, Epoch, Subject};
 use sluice_common::inventory::Gpu;
 use sluice_common::supervision::{
-    Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
+    AttemptView, Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -17,6 +17,7 @@ use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
 use super::*;
 use crate::ports::PortSearch;
 use crate::probes::ProbeRunner;
+use sluice_common::supervision::AttemptView;
 
 const LINK: LinkId = LinkId(1);
 
@@ -63,9 +64,11 @@ impl TestEngine {
             Core::new(settings, None),
             identity,
             StateFiles::new(dir.path(), boot_id()),
-            mpsc::channel(1).0,
             Arc::clone(&live),
-            watch::channel(false).0,
+            EngineSignals {
+                looks: mpsc::channel(1).0,
+                can_greet: watch::channel(false).0,
+            },
             InputReceiver::new(
                 dir.path().join("inputs"),
                 mpsc::channel(1).0.downgrade(),

@@ -372,7 +372,9 @@ fn progress(harness: &mut Harness, id: &StepId, part: prop::sample::Index, numbe
         let on = part.get(&attempt.parts).node.clone();
         harness.status(on.as_str(), &format!("{id}"), phase(number));
         // A host may tell anything of ports and readiness, also of other steps' ports.
-        let saw = number.is_multiple_of(3).then_some((ProbeKind::Liveness, "x"));
+        let saw = number
+            .is_multiple_of(3)
+            .then_some((ProbeKind::Liveness, "x"));
         let port = 20_000 + u16::from(number % 4);
         let report = report(&format!("{id}"), port, number.is_multiple_of(2), saw);
         harness.say(on.as_str(), report);
