@@ -117,6 +117,16 @@ pub(crate) fn read(path: &Path) -> Result<ForeignAgent, ForeignAgentError> {
     }
 }
 
+/// Whether a value changes anything: an empty text or map does not.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Number(number) => number.as_u64() != Some(0),
+        _ => true,
+    }
+}
+
 fn parse(text: &str) -> Result<ForeignAgent, String> {
     // The lines around a mistake may hold a secret.
     let options = serde_saphyr::options! { with_snippet: false };
@@ -141,14 +151,7 @@ fn parse(text: &str) -> Result<ForeignAgent, String> {
         }
     }
     for (name, way) in REFUSED {
-        // An empty text or map says nothing.
-        let says = |value: &Value| match value {
-            Value::String(text) => !text.is_empty(),
-            Value::Object(fields) => !fields.is_empty(),
-            Value::Number(number) => number.as_u64() != Some(0),
-            _ => true,
-        };
-        if let Some(value) = fields.remove(name).filter(says) {
+        if let Some(value) = fields.remove(name).filter(says_something) {
             // A proxy's address or a hook may hold a secret.
             let value = match value {
                 Value::String(text) if !name.ends_with("proxy") => {

@@ -60,7 +60,7 @@ pub(crate) struct HostIdentity {
     pub(crate) is_declared: bool,
 }
 
-/// What the loop tells other tasks of the agent.
+/// Signals of the loop to other tasks of the agent.
 #[derive(Debug)]
 pub(crate) struct EngineSignals {
     /// Requests a GPU scan.

@@ -20,10 +20,10 @@ pub const MAX_REPLICAS: u32 = 1_000;
 /// Longest name of a service, in bytes: its replicas have the ids `NAME-NUMBER`, which are names of at most 63 bytes.
 pub const MAX_SERVICE_NAME_BYTES: usize = 50;
 
-/// Longest `drain_timeout`.
+/// Longest `drain_timeout` of a service.
 pub const MAX_DRAIN_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
-/// Longest `progress_deadline`.
+/// Longest `progress_deadline` of a service.
 pub const MAX_PROGRESS_DEADLINE: Span = Span::from_secs(7 * 24 * 3600);
 
 /// Spec of a service: the step of its replicas, and how many there are.

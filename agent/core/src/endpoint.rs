@@ -207,10 +207,8 @@ impl Endpoint {
         number: u32,
         outcome: ProbeOutcome,
     ) -> Option<(ProbeEffect, BootMillis)> {
-        let (least_successes, least_failures) = {
-            let probe = self.active(kind)?;
-            (probe.successes, probe.failures)
-        };
+        let probe = self.active(kind)?;
+        let (least_successes, least_failures) = (probe.successes, probe.failures);
         let run = self.run(kind);
         if !run.is_awaited || run.number != number {
             return None;

@@ -17,7 +17,6 @@ use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
 use super::*;
 use crate::ports::PortSearch;
 use crate::probes::ProbeRunner;
-use sluice_common::supervision::AttemptView;
 
 const LINK: LinkId = LinkId(1);
 

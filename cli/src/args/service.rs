@@ -9,7 +9,7 @@ use super::values::duration;
 /// Kinds that can be scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScaleKind {
-    /// A service.
+    /// A service, by its name.
     #[value(aliases = ["services", "svc"])]
     Service,
 }

@@ -69,16 +69,12 @@ pub(super) fn documents(
         notes,
     } in documents
     {
-        notes
-            .iter()
-            .for_each(|note| out.warning(&place.noted(note)));
-        let document = match document {
-            Document::Service(service) => {
-                found_services.push((*service, place));
-                continue;
-            }
-            other => other,
-        };
+        let notes = notes.iter();
+        notes.for_each(|note| out.warning(&place.noted(note)));
+        if let Document::Service(service) = document {
+            found_services.push((*service, place));
+            continue;
+        }
         match put(document, &place, out)? {
             Some(AppliedDocument::Put(document)) => {
                 request.put.push(*document);
@@ -96,13 +92,11 @@ pub(super) fn documents(
     open_new_pools(client, &mut request.put);
     // A pool of gpuctl that is as its file says leaves only nodes to be moved.
     let has_others = foreign.has_nodes() || !found_services.is_empty();
-    let code = match request.put.is_empty() && has_others {
-        true => 0,
-        false => {
-            let made = make(client, &request, options, out);
-            made.map_err(|failure| placed(failure, &places))?
-        }
-    };
+    let mut code = 0;
+    if !(request.put.is_empty() && has_others) {
+        let made = make(client, &request, options, out);
+        code = made.map_err(|failure| placed(failure, &places))?;
+    }
     let moved = foreign.move_nodes(client, options, out)?;
     // Each by itself, and after the pools in which they run.
     let of_services = services::put(client, &found_services, options.dry_run, out)?;

@@ -148,9 +148,9 @@ fn of_caller(client: &Client, request: &StepRequest) -> StepRequest {
 }
 
 /// One line about the outcome, and whether it is good; or the refusal.
-type Done = Result<(String, bool), ApiError>;
+type ServiceResult = Result<(String, bool), ApiError>;
 
-fn made(client: &Client, name: &str, request: &StepRequest) -> Result<Done, Failure> {
+fn made(client: &Client, name: &str, request: &StepRequest) -> Result<ServiceResult, Failure> {
     let before = match client.service(name) {
         Ok(before) => Some(before.version),
         Err(error) if error.status() == Some(404) => None,
@@ -168,7 +168,12 @@ fn made(client: &Client, name: &str, request: &StepRequest) -> Result<Done, Fail
     Ok(Ok((format!("service/{} {outcome}", safe(name)), true)))
 }
 
-fn preview(client: &Client, name: &str, request: &StepRequest, out: Out) -> Result<Done, Failure> {
+fn preview(
+    client: &Client,
+    name: &str,
+    request: &StepRequest,
+    out: Out,
+) -> Result<ServiceResult, Failure> {
     let preview = match client.preview_service(name, request) {
         Ok(preview) => preview,
         Err(error) => return Ok(Err(error)),

@@ -149,15 +149,19 @@ impl Plan {
             let put = client.put_cluster(terms);
             put.map_err(|e| format!("cluster: {e}"))?;
         }
-        if !self.access.is_empty() {
-            let put = self.access.clone();
-            let request = ApplyRequest {
-                put,
-                ..ApplyRequest::default()
-            };
-            let put = client.apply(&request, false, false);
-            put.map_err(|e| format!("roles and bindings: {e}"))?;
+        self.put_access(client)
+    }
+
+    fn put_access(&self, client: &Client) -> Result<(), String> {
+        if self.access.is_empty() {
+            return Ok(());
         }
+        let request = ApplyRequest {
+            put: self.access.clone(),
+            ..ApplyRequest::default()
+        };
+        let put = client.apply(&request, false, false);
+        put.map_err(|e| format!("roles and bindings: {e}"))?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Renders services, their replicas and their endpoints as text.
 
 use jiff::Timestamp;
-use sluice_common::api::{EndpointView, ReplicaView, RolloutState, ServiceView};
+use sluice_common::api::{EndpointView, FailedVersionView, ReplicaView, RolloutState, ServiceView};
 use sluice_common::service::ServiceState;
 
 use super::age::age;
@@ -85,6 +85,11 @@ fn tone(state: ServiceState) -> Tone {
 }
 
 /// Renders all details of a service.
+fn rolled_back(back: &FailedVersionView) -> String {
+    let (revision, at, why) = (back.revision, back.at, safe(&back.why));
+    format!("version {revision} at {at}: {why}")
+}
+
 pub(crate) fn describe(service: &ServiceView) -> String {
     let mut text = Sections::default();
     text.field("Name", safe(&service.name))
@@ -107,18 +112,7 @@ pub(crate) fn describe(service: &ServiceView) -> String {
         text.field("State", rollout(service))
             .field("Ready of the new", status.updated.to_string())
             .field("Left of the old", status.outdated.to_string());
-        let back = status.rolled_back.as_ref();
-        text.optional(
-            "Rolled back",
-            back.map(|back| {
-                format!(
-                    "version {} at {}: {}",
-                    back.revision,
-                    back.at,
-                    safe(&back.why)
-                )
-            }),
-        );
+        text.optional("Rolled back", status.rolled_back.as_ref().map(rolled_back));
     });
     text.section("Members", |text| {
         for replica in &service.members {

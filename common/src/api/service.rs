@@ -41,7 +41,7 @@ pub struct ServiceView {
     pub replicas: u32,
     /// Number of replicas that are ready.
     pub ready: u32,
-    /// Fewest replicas.
+    /// Fewest replicas that it may have.
     pub min_replicas: u32,
     /// Most replicas; `null` if the service sets no limit.
     pub max_replicas: Option<u32>,

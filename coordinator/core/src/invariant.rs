@@ -1,6 +1,8 @@
 //! Invariants that must hold after every input, as named functions. Tests and the simulator call [`check`] on the
 //! core after each input, and [`check_record`] on each record before it is applied to a state of their own.
 
+mod services;
+
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -10,7 +12,6 @@ use sluice_common::id::{NodeName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::mig::GpuClass;
 use sluice_common::state::{NodeState, StepState};
-use sluice_common::time::Span;
 use sluice_scheduler::HostResources;
 
 use crate::attempts::endpoint::ports_on;
@@ -20,9 +21,8 @@ use crate::model::placement::Placement;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
-use crate::services::plan::{PlanStep, plan};
-use crate::services::views;
 use crate::state::{State, StepRow};
+use services::{replica_may_be_added, services_are_settled};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -454,57 +454,4 @@ fn finished_steps_are_bounded(core: &Core) -> CheckResult {
     need("finished_steps_are_bounded", finished <= bound, || {
         format!("{finished} of {bound}")
     })
-}
-
-/// Services have no replica among the endpoints that is not ready, no replica whose step has ended, and nothing left to do.
-fn services_are_settled(core: &Core) -> CheckResult {
-    let state = core.state();
-    for (name, service) in state.services() {
-        for (number, replica) in &service.replicas {
-            let step = state
-                .step(&replica.step)
-                .filter(|step| !step.state.is_terminal());
-            let place = step.and_then(|step| step.spec.service.as_ref());
-            let is_its = place.is_some_and(|it| it.name == *name && it.number == *number);
-            let recovering = state.recovery().is_some();
-            need("replicas_are_open_steps", is_its || recovering, || {
-                format!("`{}` of `{name}`", replica.step)
-            })?;
-            let runs = step.is_some_and(|step| step.state == StepState::Running);
-            let serves = replica.phase.is_serving();
-            need("endpoints_are_ready", runs || !serves || recovering, || {
-                format!("`{}` of `{name}`", replica.step)
-            })?;
-            need(
-                "numbers_are_used_once",
-                *number < service.next_replica,
-                || format!("{number} of `{name}`"),
-            )?;
-        }
-        if state.recovery().is_none() {
-            let ctx = core.context();
-            // What is due just now is done when its timer fires.
-            let at = |now| plan(service, &views(ctx, service, now), now);
-            let before = at(ctx.now().before(Span::from_millis(1)));
-            let next = at(ctx.now());
-            need(
-                "services_are_settled",
-                [before, next]
-                    .iter()
-                    .any(|it| matches!(it, PlanStep::Wait(_))),
-                || format!("{next:?} of `{name}`"),
-            )?;
-        }
-    }
-    Ok(())
-}
-
-/// A replica is added only while there are fewer than wanted, and as many more as a change of version allows.
-fn replica_may_be_added(before: &State, added: &record::ReplicaStarted) -> CheckResult {
-    let service = before.services().get(&added.service);
-    let fits = service.is_some_and(|it| {
-        let most = it.count.saturating_add(it.rollout_spec.max_surge) as usize;
-        it.replicas.len() < most && added.number >= it.next_replica
-    });
-    need("replicas_are_bounded", fits, || format!("{added:?}"))
 }

@@ -302,6 +302,10 @@ fn own(page: &mut MetricsPage, api: &Api, waited: f64) {
         "Time to commit to the store.",
         meter.commits(),
     );
+    answered_calls(page, api);
+}
+
+fn answered_calls(page: &mut MetricsPage, api: &Api) {
     let calls = api.0.calls.seen();
     let samples = calls
         .iter()

@@ -122,19 +122,24 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Entity> {
         ) => vec![Entity::Node(node.clone()), Entity::Host(node.clone())],
         (RecordSubject::Node(node), _) => vec![Entity::Node(node.clone())],
         (RecordSubject::Submitted(..) | RecordSubject::Step(_) | RecordSubject::Attempt(..), _) => {
-            let itself = record.step();
-            // A pool keeps one nomination, which may pass to another step and waits for those that hold its resources.
-            let moves_promises = matches!(
-                record,
-                Record::Nominated { .. } | Record::Released(_) | Record::Suspended(_)
-            );
-            let others = state
-                .promised()
-                .filter(|id| moves_promises && Some(*id) != itself);
-            let steps = itself.into_iter().chain(others);
-            steps.cloned().map(Entity::Step).collect()
+            touched_steps(state, record)
         }
     }
+}
+
+/// The step of a record, and the others whose place in the queue it changes.
+fn touched_steps(state: &State, record: &Record) -> Vec<Entity> {
+    let itself = record.step();
+    // A pool keeps one nomination, which may pass to another step and waits for those that hold its resources.
+    let moves_promises = matches!(
+        record,
+        Record::Nominated { .. } | Record::Released(_) | Record::Suspended(_)
+    );
+    let others = state
+        .promised()
+        .filter(|id| moves_promises && Some(*id) != itself);
+    let steps = itself.into_iter().chain(others);
+    steps.cloned().map(Entity::Step).collect()
 }
 
 /// A deleted pool takes its policies along, and its nomination may pass on.

@@ -36,12 +36,7 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
         env: spec.env.hidden(),
         image: spec.image.as_ref().map(ToString::to_string),
         resources: resources(spec, scale),
-        rollout: RolloutRequest {
-            max_surge: Some(known.rollout_spec.max_surge.into()),
-            max_unavailable: Some(known.rollout_spec.max_unavailable.into()),
-            drain_timeout: Some(duration(known.rollout_spec.drain_timeout)),
-            progress_deadline: Some(duration(known.rollout_spec.progress_deadline)),
-        },
+        rollout: rollout_terms(known),
         status: status(known),
         failures: backoff.failures,
         restart_at: Some(backoff.restart_at)
@@ -57,15 +52,29 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
             .values()
             .filter_map(|it| member(core, it))
             .collect(),
-        revisions: (known.revisions.iter())
-            .map(|(revision, it)| RevisionView {
-                revision: *revision,
-                made_at: timestamp(it.made_at),
-                command: it.spec.command.clone(),
-            })
-            .collect(),
+        revisions: revisions(known),
         made_at: timestamp(known.made_at),
     })
+}
+
+fn rollout_terms(known: &Service) -> RolloutRequest {
+    let terms = &known.rollout_spec;
+    RolloutRequest {
+        max_surge: Some(terms.max_surge.into()),
+        max_unavailable: Some(terms.max_unavailable.into()),
+        drain_timeout: Some(duration(terms.drain_timeout)),
+        progress_deadline: Some(duration(terms.progress_deadline)),
+    }
+}
+
+fn revisions(known: &Service) -> Vec<RevisionView> {
+    let kept = known.revisions.iter();
+    let views = kept.map(|(revision, it)| RevisionView {
+        revision: *revision,
+        made_at: timestamp(it.made_at),
+        command: it.spec.command.clone(),
+    });
+    views.collect()
 }
 
 /// The only pool that the replicas of a service may run in.

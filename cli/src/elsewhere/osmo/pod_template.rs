@@ -178,7 +178,17 @@ impl ForeignTemplate {
             }
             resources.end()?;
         }
-        for mut mount in container.objects("volumeMounts")? {
+        self.mount(container.objects("volumeMounts")?, volumes)?;
+        container.refuse(CONTAINER_REFUSALS)?;
+        container.end()
+    }
+
+    fn mount(
+        &mut self,
+        mounts: Vec<ForeignFields>,
+        volumes: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
+        for mut mount in mounts {
             let volume = mount.needed("name")?;
             let target = mount.needed("mountPath")?;
             let read_only = mount.flag("readOnly")?;
@@ -194,8 +204,7 @@ impl ForeignTemplate {
                 json!({"name": volume, "source": source, "target": target, "read_only": read_only}),
             );
         }
-        container.refuse(CONTAINER_REFUSALS)?;
-        container.end()
+        Ok(())
     }
 
     /// Whether it chooses hosts.

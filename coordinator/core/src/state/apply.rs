@@ -12,7 +12,7 @@ mod node;
 mod nominate;
 mod pool;
 mod recovery;
-mod service;
+mod services;
 mod start;
 mod step_move;
 mod suspend;

@@ -105,15 +105,8 @@ pub(crate) fn admit_by_rules(
             .or_else(broken);
         match never.map(PoolObstacle::Never).or_else(closed) {
             None => {
-                let filled = filled.into_owned();
-                return Ok(queued_under(
-                    ctx,
-                    terms,
-                    route,
-                    request,
-                    filled,
-                    past_maintenance,
-                ));
+                let (filled, past) = (filled.into_owned(), past_maintenance);
+                return Ok(queued_under(ctx, terms, route, request, filled, past));
             }
             Some(obstacle) => obstacles.push((name.clone(), obstacle)),
         }

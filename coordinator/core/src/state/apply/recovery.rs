@@ -73,15 +73,18 @@ impl State {
             self.begin_array(&part);
         }
         self.stored.steps.insert(step);
-        for placement in &warrant.placements {
-            // A drained node that was empty is not empty any more.
-            let node = self.stored.nodes.get_mut(&placement.node);
-            let cordon = node.and_then(|node| node.cordon.as_mut());
-            if let Some(drain) = cordon.and_then(|cordon| cordon.drain.as_mut()) {
-                drain.empty_since = None;
-            }
+        let nodes = warrant.placements.iter().map(|placement| &placement.node);
+        nodes.clone().for_each(|node| self.note_filled(node));
+        self.place_nodes(nodes)
+    }
+
+    /// Notes that a drained node that was empty is not empty any more.
+    fn note_filled(&mut self, node: &NodeName) {
+        let node = self.stored.nodes.get_mut(node);
+        let cordon = node.and_then(|node| node.cordon.as_mut());
+        if let Some(drain) = cordon.and_then(|cordon| cordon.drain.as_mut()) {
+            drain.empty_since = None;
         }
-        self.place_nodes(warrant.placements.iter().map(|placement| &placement.node))
     }
 
     /// Returns the step, removed from the queue.
