@@ -71,7 +71,8 @@ check() {
     "$@" || failed+=("$name")
 }
 dependencies() { python3 -B tests/dependencies/check.py && (cd tests/dependencies && python3 -B -m unittest -q); }
-tests() { cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"; }
+# One more at a time than there are processors: most tests of real processes wait for something.
+tests() { RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))} cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"; }
 
 check format cargo fmt --all --check
 check lint cargo clippy --workspace --all-targets --locked -- -D warnings

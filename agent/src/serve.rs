@@ -94,17 +94,13 @@ pub(crate) async fn serve(
 
     let (can_greet, may_dial) = watch::channel(false);
     let (looks, looks_wanted) = mpsc::channel(1);
-    let checkpoints = checkpoint::watch(attempts, Arc::clone(&live), events.clone());
+    let checkpoints = checkpoint::watch(attempts.clone(), Arc::clone(&live), events.clone());
     let (accepted, links) = watch::channel(None);
     let dir = input_fetch::directory(&config.state_dir);
     let inputs = InputReceiver::new(dir, events.downgrade(), links);
     let probes = PortsAndProbes {
         ports: PortSearch::new(config.ports.clone()),
-        probe_runner: ProbeRunner::new(
-            attempts_dir(&config),
-            Arc::clone(&live),
-            events.downgrade(),
-        ),
+        probe_runner: ProbeRunner::new(attempts, Arc::clone(&live), events.downgrade()),
     };
     let signals = EngineSignals { looks, can_greet };
     let engine = Engine::new(core, identity, kept, live, signals, inputs, probes);

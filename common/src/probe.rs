@@ -150,22 +150,21 @@ pub struct Probe {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeAction {
     /// Requests a path over HTTP.
-    Http {
-        /// Path and query.
-        path: String,
-        /// Name of the port.
-        port: PortName,
-    },
-    /// Connects to a port.
-    Tcp {
-        /// Name of the port.
-        port: PortName,
-    },
-    /// Runs a program inside the step.
-    Command {
-        /// Program and arguments; not empty.
-        command: Vec<String>,
-    },
+    Http(HttpTarget),
+    /// Connects to the port of this name.
+    Tcp(PortName),
+    /// Runs a program inside the step: the program and its arguments, not empty.
+    Command(Vec<String>),
+}
+
+/// Path and port that a probe requests over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HttpTarget {
+    /// Path and query.
+    pub path: String,
+    /// Name of the port.
+    pub port: PortName,
 }
 
 impl Probes {
@@ -196,9 +195,9 @@ impl Probes {
     pub fn weight(&self) -> usize {
         let probes = ProbeKind::ALL.into_iter().filter_map(|kind| self.of(kind));
         let weights = probes.map(|probe| match &probe.action {
-            ProbeAction::Http { path, .. } => path.len(),
-            ProbeAction::Tcp { .. } => 0,
-            ProbeAction::Command { command } => command.iter().map(String::len).sum(),
+            ProbeAction::Http(target) => target.path.len(),
+            ProbeAction::Tcp(_) => 0,
+            ProbeAction::Command(command) => command.iter().map(String::len).sum(),
         });
         weights.map(|bytes| bytes + PROBE_WEIGHT).sum()
     }
@@ -218,12 +217,12 @@ impl Probe {
             ..ProbeRequest::default()
         };
         match &self.action {
-            ProbeAction::Http { path, port } => {
+            ProbeAction::Http(HttpTarget { path, port }) => {
                 let (path, port) = (path.clone(), port.to_string());
                 written.http = Some(HttpProbe { path, port });
             }
-            ProbeAction::Tcp { port } => written.tcp = Some(port.to_string()),
-            ProbeAction::Command { command } => written.command.clone_from(command),
+            ProbeAction::Tcp(port) => written.tcp = Some(port.to_string()),
+            ProbeAction::Command(command) => written.command.clone_from(command),
         }
         written
     }
@@ -303,15 +302,15 @@ impl ProbeFields<'_> {
                 self.check_path(&http.path)?;
                 let port = self.port("http.port", &http.port)?;
                 let path = http.path;
-                Ok(ProbeAction::Http { path, port })
+                Ok(ProbeAction::Http(HttpTarget { path, port }))
             }
             (None, Some(port), None) => {
                 let port = self.port("tcp", &port)?;
-                Ok(ProbeAction::Tcp { port })
+                Ok(ProbeAction::Tcp(port))
             }
             (None, None, Some(command)) => {
                 self.check_command(&command)?;
-                Ok(ProbeAction::Command { command })
+                Ok(ProbeAction::Command(command))
             }
             (None, None, None) => Err(self.error(
                 "",
@@ -474,10 +473,10 @@ mod tests {
         let probes = checked(r#"{"readiness":{"http":{"path":"/health","port":"http"}}}"#).unwrap();
         let probe = probes.readiness.clone().unwrap();
         let expected = Probe {
-            action: ProbeAction::Http {
+            action: ProbeAction::Http(HttpTarget {
                 path: "/health".to_owned(),
                 port: "http".parse().unwrap(),
-            },
+            }),
             period: Span::from_secs(2),
             timeout: Span::from_secs(1),
             failures: 3,

@@ -45,7 +45,7 @@ pub struct ServiceSpec {
 pub struct ScaleSpec {
     /// Fewest replicas. 0 lets the service sleep.
     pub min: u32,
-    /// Most replicas.
+    /// Most replicas that it may have.
     pub max: u32,
     /// Whether `max_replicas` names no limit, so that `max` is the limit of any service.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]

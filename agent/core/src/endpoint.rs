@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use sluice_common::port::PortName;
 use sluice_common::probe::{
-    Probe, ProbeAction, ProbeFailure, ProbeKind, Probes, ready_again_after,
+    HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes, ready_again_after,
 };
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -187,14 +187,14 @@ impl Endpoint {
                 .map(|(_, port)| *port)
         };
         Some(match action {
-            ProbeAction::Http { path, port } => ProbeCheck::Http {
+            ProbeAction::Http(HttpTarget { path, port }) => ProbeCheck::Http {
                 port: number(port)?,
                 path: path.clone(),
             },
-            ProbeAction::Tcp { port } => ProbeCheck::Tcp {
+            ProbeAction::Tcp(port) => ProbeCheck::Tcp {
                 port: number(port)?,
             },
-            ProbeAction::Command { command } => ProbeCheck::Command {
+            ProbeAction::Command(command) => ProbeCheck::Command {
                 command: command.clone(),
             },
         })
@@ -299,9 +299,7 @@ mod tests {
 
     fn probe(failures: u32, successes: u32) -> Probe {
         Probe {
-            action: ProbeAction::Tcp {
-                port: "http".parse().unwrap(),
-            },
+            action: ProbeAction::Tcp("http".parse().unwrap()),
             period: Span::from_secs(2),
             timeout: Span::from_secs(1),
             failures,

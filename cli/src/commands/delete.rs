@@ -24,7 +24,7 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
         let (deletes, services) = apply::deletes(file, out)?;
         let of_services = match services.is_empty() || args.dry_run {
             true => 0,
-            false => service_files::delete_files(client, &services, out)?,
+            false => self::services(client, &service_files::names_of(&services)?, out)?,
         };
         if deletes.is_empty() {
             return Ok(of_services);
@@ -138,7 +138,7 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     Ok(DeleteDocument::Platform { pool, name })
 }
 
-pub(super) fn services(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {
+fn services(client: &Client, names: &[String], out: Out) -> Result<u8, Failure> {
     each(names, "service", out, |name| client.delete_service(name))
 }
 

@@ -204,19 +204,12 @@ fn preview(
     Ok(Ok((format!("service/{} {outcome}", safe(name)), is_good)))
 }
 
-/// Deletes services by name, each even if others fail.
-pub(super) fn delete_files(
-    client: &Client,
-    services: &[FileService],
-    out: Out,
-) -> Result<u8, Failure> {
+/// The names of services in files.
+pub(super) fn names_of(services: &[FileService]) -> Result<Vec<String>, Failure> {
     let names = services
         .iter()
         .map(|(request, place)| name_of(request, place));
-    let names: Vec<String> = names
-        .map(|name| name.map(str::to_owned))
-        .collect::<Result<_, _>>()?;
-    super::delete::services(client, &names, out)
+    names.map(|name| name.map(str::to_owned)).collect()
 }
 
 fn name_of<'a>(request: &'a StepRequest, place: &DocumentLocation) -> Result<&'a str, Failure> {

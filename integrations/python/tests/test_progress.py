@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import SMALL, Cluster
+from conftest import SMALL
+from dev_cluster import Cluster
 
 import sluice
 from sluice._progress import Progress, progress_of

@@ -1,4 +1,5 @@
-"""Faults while a step of ZenML runs: an agent and the coordinator are killed, and the ZenML server is restarted.
+"""Faults while a step of ZenML runs: an agent and the coordinator are killed, and the ZenML server is restarted. And
+a static pipeline.
 
 By hand, because ZenML's processes take their time to notice:
 
@@ -109,6 +110,19 @@ def test_the_function_of_a_pipeline_starts_again_and_goes_on(
     assert succeeded(server, pipeline)
     run, steps, _ = newest_run()
     assert run.status.value == "completed" and len(tries(tmp_path)) == 1
+
+
+def test_a_static_pipeline_is_a_step_for_each_of_its_steps(
+    client: sluice.Client, server: ZenServer, tmp_path: Path
+) -> None:
+    assert succeeded(server, started(server, "static", tmp_path))
+    run, steps, requests = newest_run()
+    assert run.status.value == "completed" and not requests
+    assert steps == [("prepare", 1, "completed"), ("weigh", 1, "completed")]
+    prepare, weigh = client.steps(labels=f"zenml/run={run.id}")
+    assert (prepare.name, weigh.name, weigh.placements[0].node) == ("prepare", "weigh", "ampere")
+    assert prepare.finished_at and weigh.started_at and prepare.finished_at <= weigh.started_at
+    assert weigh.raw["request"]["licence"] == 1
 
 
 def test_a_step_that_asks_for_nothing_is_a_step_of_its_own(

@@ -104,19 +104,6 @@ def test_a_preempted_step_comes_back_and_the_run_succeeds(
     assert no_secrets(client, (server.folder / "client.log").read_text() + server.log.read_text())
 
 
-def test_a_static_pipeline_is_a_step_for_each_of_its_steps(
-    client: sluice.Client, server: ZenServer, tmp_path: Path
-) -> None:
-    assert succeeded(server, started(server, "static", tmp_path))
-    run, steps, requests = newest_run()
-    assert run.status.value == "completed" and not requests
-    assert steps == [("prepare", 1, "completed"), ("weigh", 1, "completed")]
-    prepare, weigh = client.steps(labels=f"zenml/run={run.id}")
-    assert (prepare.name, weigh.name, weigh.placements[0].node) == ("prepare", "weigh", "ampere")
-    assert prepare.finished_at and weigh.started_at and prepare.finished_at <= weigh.started_at
-    assert weigh.raw["request"]["licence"] == 1
-
-
 def test_the_pipeline_of_the_page_is_one() -> None:
     found: dict[str, Any] = {"__name__": "page"}
     exec(blocks("python")[0], found)

@@ -275,7 +275,15 @@ fn a_pool_without_hosts_counts_licences_and_survives_the_coordinator() {
     for (args, part) in [
         (&["run", "--in", "held", "--", "true"][..], "has no host"),
         (
-            &["submit", "--pool", "licences", "--", "true"],
+            &[
+                "submit",
+                "--subject",
+                "own",
+                "--pool",
+                "licences",
+                "--",
+                "true",
+            ],
             "runs no programs",
         ),
         (

@@ -103,7 +103,6 @@ const HABITS: &[(&str, i32, &str)] = &[
     ("zenml resource-pool list", USAGE, "the same here"),
     ("resource-pool list", WORKS, "default"),
     ("resource list", WORKS, "NAME"),
-    ("config update POOL a", USAGE, "--file <FILE>"),
     ("top nodes", USAGE, "sluice get nodes -o wide"),
     ("config use-context lab", USAGE, "sluice context use NAME"),
     (

@@ -13,9 +13,7 @@ use crate::harness::*;
 
 fn probe() -> Probe {
     Probe {
-        action: ProbeAction::Tcp {
-            port: "http".parse().expect("a name"),
-        },
+        action: ProbeAction::Tcp("http".parse().expect("a name")),
         period: Span::from_secs(2),
         timeout: Span::from_secs(1),
         failures: 2,

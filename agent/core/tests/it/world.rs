@@ -209,7 +209,7 @@ impl World {
     /// Probes of an attempt with ports.
     pub(crate) fn probes_of(id: &AttemptId) -> Probes {
         let probe = Self::port_names(id).first().map(|port| Probe {
-            action: ProbeAction::Tcp { port: port.clone() },
+            action: ProbeAction::Tcp(port.clone()),
             period: Span::from_secs(20),
             timeout: Span::from_secs(1),
             failures: 2,

@@ -23,7 +23,9 @@ use sluice_common::inventory::{
 };
 use sluice_common::keep::KeptFiles;
 use sluice_common::lease::Challenge;
-use sluice_common::probe::{EndpointReport, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes};
+use sluice_common::probe::{
+    EndpointReport, HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes,
+};
 use sluice_common::processors::CpuMode;
 use sluice_common::streams::{OutputPath, StepInput, StepStreams};
 use sluice_common::submitter::Submitter;
@@ -636,13 +638,11 @@ fn assignments() {
         keep: vec!["o/*".parse().unwrap()],
         ports: vec!["h".parse().unwrap()],
         probes: Probes {
-            readiness: Some(probe(ProbeAction::Http {
+            readiness: Some(probe(ProbeAction::Http(HttpTarget {
                 path: "/".into(),
                 port: "h".parse().unwrap(),
-            })),
-            liveness: Some(probe(ProbeAction::Command {
-                command: vec!["x".into()],
-            })),
+            }))),
+            liveness: Some(probe(ProbeAction::Command(vec!["x".into()]))),
         },
     };
     let golden = format!(

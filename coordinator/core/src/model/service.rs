@@ -25,7 +25,7 @@ const MAX_REVISIONS_KEPT: usize = 5;
 /// Failures in a row from which a service is shown as one whose replicas end again and again.
 const CRASH_LOOP: u32 = 3;
 
-/// A service.
+/// A service, with its replicas and its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     pub scale: ScaleSpec,
@@ -72,7 +72,7 @@ pub struct Replica {
 /// The phase of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "phase", rename_all = "snake_case")]
+#[serde(tag = "state", rename_all = "snake_case")]
 pub enum ReplicaPhase {
     /// Not ready: queued, starting, or running and not answering.
     Starting,

@@ -54,7 +54,6 @@ pub struct ReplicaChanged {
     pub service: ServiceName,
     pub number: u32,
     pub replica: StepId,
-    #[serde(flatten)]
     pub phase: ReplicaPhase,
 }
 

@@ -7,7 +7,7 @@ use crate::model::service::{Replica, ReplicaBackoff, ReplicaPhase};
 /// Pause after the first failure.
 const FIRST_PAUSE: Span = Span::from_secs(1);
 
-/// Longest pause.
+/// Longest pause after failures.
 const MAX_PAUSE: Span = Span::from_secs(300);
 
 /// Time for which a replica must have been ready, so that its end is the first failure again.

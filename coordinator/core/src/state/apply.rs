@@ -213,11 +213,7 @@ impl State {
     }
 
     fn on_step_rejected(&mut self, at: Time, it: &StepRejected) -> ApplyResult {
-        let StepRejected {
-            step: id,
-            spec,
-            reason: why,
-        } = it;
+        let (id, spec, why) = (&it.step, &it.spec, &it.reason);
         let mut step = self.new_step(at, id, spec, StepState::Rejected, why.clone())?;
         let seq = self.stored.seq;
         step.finished = Some(Finished { seq, at });
@@ -250,7 +246,6 @@ impl State {
             backfill,
             port,
         } = it;
-        let port = *port;
         let step = step_mut(&mut self.stored.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
         let queued = step.state == StepState::Queued && step.is_ready();
@@ -270,7 +265,7 @@ impl State {
             stop_grace: None,
             preempted_by: None,
             backfill: backfill.clone(),
-            port,
+            port: *port,
             broken_by: None,
             suspension: None,
             was_frozen: false,

@@ -20,9 +20,7 @@ use super::harness::*;
 /// A step with one port and both probes.
 pub(super) fn serving(spec: StepSpec) -> StepSpec {
     let probe = Probe {
-        action: ProbeAction::Tcp {
-            port: "http".parse().unwrap(),
-        },
+        action: ProbeAction::Tcp("http".parse().unwrap()),
         period: Span::from_secs(2),
         timeout: Span::from_secs(1),
         failures: 3,
