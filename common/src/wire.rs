@@ -11,6 +11,7 @@
 //!
 //! The encoding cannot skip, flatten or tag: these types use no such serde attributes.
 
+mod heartbeat;
 mod logs;
 
 use alloc::boxed::Box;
@@ -43,6 +44,7 @@ use crate::template::launch::Launch;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::warrant::SealedWarrant;
+pub use heartbeat::{Heartbeat, HeartbeatAck};
 pub use logs::{LogReply, LogRequest, OutputSince};
 
 /// Protocol version of this build. Other versions are refused until the first release is tagged.
@@ -472,31 +474,6 @@ impl AttemptEnd {
     pub fn is_clean(&self) -> bool {
         self.exit == Exit::Code(0)
     }
-}
-
-/// Periodic sign of life of the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heartbeat {
-    /// Sequence number on this connection.
-    pub number: u64,
-    /// Time of sending on the host's boot clock.
-    pub sent_at: BootMillis,
-    /// `sent_at` of the newest heartbeat or hello that was acknowledged. If that is long ago, the host receives
-    /// nothing.
-    pub last_acknowledged: BootMillis,
-    /// Number of the newest [`Command`] received.
-    pub last_order: u64,
-    /// Challenge of the supervisor for a signed lease; `None` if the agent has none at hand.
-    pub challenge: Option<Challenge>,
-}
-
-/// Acknowledges a [`Heartbeat`]. Leases count from the moment when the agent sent it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeartbeatAck {
-    /// Number of the heartbeat.
-    pub number: u64,
-    /// Signed lease for the heartbeat's challenge.
-    pub seal: Option<Box<SealedLease>>,
 }
 
 /// Request for the inputs of an attempt that is assigned to the requesting host.

@@ -2,6 +2,7 @@
 //! nothing.
 
 mod allocation;
+mod endpoint;
 mod exit;
 mod explain;
 pub mod platform;
@@ -13,8 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use coordinator_core::{
-    Attempt, CarveState, Cordon, Core, Enforcement, Node, Part, PartPhase, Pool, State, Step,
-    uncounted,
+    Attempt, CarveState, Cordon, Core, Enforcement, Node, Part, Pool, State, Step, uncounted,
 };
 
 use jiff::Timestamp;
@@ -37,6 +37,7 @@ use sluice_common::usage::Usage;
 /// Most ranges of indexes of failed parts in the view of an array.
 const MAX_FAILED_RANGES: usize = 100;
 
+use endpoint::endpoint;
 use exit::exit;
 pub use explain::explain;
 pub use preview::preview;
@@ -177,35 +178,6 @@ fn array(core: &Core, step: &Step) -> Option<ArrayView> {
 fn gave_way_to(step: &Step) -> Option<&StepId> {
     let mut latest_first = step.attempts.iter().rev();
     latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
-}
-
-/// Returns the view of one part: where it is, and how it is reached.
-fn endpoint(
-    core: &Core,
-    (step, attempt, part): (&Step, &Attempt, &Part),
-    rank: u32,
-) -> PlacementView {
-    let node = core.state().node(&part.node);
-    let address = node.filter(|_| part.phase < PartPhase::Ended);
-    let address = address.map(|node| node.address.clone());
-    let endpoint = part.endpoint.as_deref();
-    let ready = core.is_ready(step, attempt, part);
-    let ports = endpoint.into_iter().flat_map(|it| &it.ports);
-    PlacementView {
-        node: part.node.to_string(),
-        gpus: part.gpus.clone(),
-        rank,
-        workdir_refused: None,
-        kept: None,
-        address: address.filter(|address| !address.is_empty()),
-        ports: ports
-            .map(|(name, port)| (name.to_string(), *port))
-            .collect(),
-        ready,
-        probe: endpoint
-            .filter(|_| !ready)
-            .and_then(|endpoint| endpoint.failure.clone()),
-    }
 }
 
 fn attempt(core: &Core, step: &Step, attempt: &Attempt) -> AttemptInfo {

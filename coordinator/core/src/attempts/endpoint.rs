@@ -98,24 +98,28 @@ fn is_news(
     let Some((step, attempt, part)) = live_on(ctx, node, id) else {
         return false;
     };
-    let runs = part.phase == PartPhase::Running
-        && attempt.stopping.is_none()
-        && attempt.suspension.is_none();
     let is_dead = |failure: Option<&ProbeFailure>| {
         failure.is_some_and(|failure| failure.probe == ProbeKind::Liveness)
     };
-    // Without a readiness probe, what runs is ready.
-    if !runs || step.spec.probes.readiness.is_none() && !is_dead(failure) {
-        return false;
-    }
     let nothing = Endpoint::default();
     let known = part.endpoint.as_deref().unwrap_or(&nothing);
+    if part.phase != PartPhase::Running {
+        return false;
+    }
+    if is_dead(failure) {
+        // Its host may have told before that it stops it.
+        return !is_dead(known.failure.as_ref());
+    }
+    let goes_on = attempt.stopping.is_none() && attempt.suspension.is_none();
+    // Without a readiness probe, what runs is ready.
+    if !goes_on || step.spec.probes.readiness.is_none() {
+        return false;
+    }
     let now = ctx.now();
     match (known.succeeds, ready) {
         (true, true) => false,
         (false, true) => now >= known.succeeded_at + ready_again_after(known.times),
         (true, false) => true,
-        (false, false) if is_dead(failure) => !is_dead(known.failure.as_ref()),
         (false, false) => {
             let is_first = known.failure.is_none();
             failure.is_some()

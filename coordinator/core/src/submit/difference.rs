@@ -53,11 +53,11 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ports: _,
         probes: _,
         lease: _,
-        // The place of a replica; a step that is submitted has none.
+        // Neither the place of a replica nor that where a value was written changes the request.
         service: _,
-        // The place where a value was written does not change the request.
         inherited: _,
     } = old;
+    let same_preemptions = *free_preemptions == new.free_preemptions;
     let fields = [
         ("subject", *subject == new.subject),
         ("submitted_by", *submitted_by == new.submitted_by),
@@ -70,10 +70,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ("within", *within == new.within),
         ("priority", *priority == new.priority),
         ("allow_pending", *allow_pending == new.allow_pending),
-        (
-            "free_preemptions",
-            *free_preemptions == new.free_preemptions,
-        ),
+        ("free_preemptions", same_preemptions),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
@@ -84,8 +81,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     let name = ("name", *name == new.name);
     let fields = fields
         .into_iter()
-        .chain(stream_fields(streams, &new.streams))
-        .chain(surroundings(old, new));
+        .chain(stream_fields(streams, &new.streams));
+    let fields = fields.chain(surroundings(old, new));
     let mut fields = fields.chain(settings(old, new)).chain([name]);
     fields.find(|(_, same)| !same).map(|(field, _)| field)
 }
