@@ -78,6 +78,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
     let of = |it| attempt(core, step, it);
     let latest = step.latest().map(of);
     let pool = core.state().pool_of(step);
+    let barred = step.excluded_pools.iter();
     StepView {
         id: step.id.to_string(),
         name: spec.name.clone(),
@@ -126,11 +127,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         part_of: step.part_of.as_ref().map(|it| it.array.to_string()),
         service: spec.service.as_ref().map(|it| it.name.to_string()),
         array_index: step.part_of.as_ref().map(|it| it.index),
-        barred: step
-            .excluded_pools
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
+        barred: barred.map(ToString::to_string).collect(),
         labels: labels(spec),
         cpu_mode: spec.cpu_mode,
         mounts: spec.mounts.clone(),
