@@ -290,73 +290,39 @@ fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<Policy
 
 /// Rejects filters that a kind does not have, instead of ignoring them.
 pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
+    use GetKind::{
+        Allocations, Endpoints, Events, Labels, Nodes, Platforms, Policies, Services, Steps,
+    };
     let filters = [
         (
             "--subject",
             args.subject.is_some(),
-            &[
-                GetKind::Steps,
-                GetKind::Allocations,
-                GetKind::Services,
-                GetKind::Endpoints,
-                GetKind::Policies,
-            ][..],
+            &[Steps, Allocations, Services, Endpoints, Policies][..],
         ),
-        (
-            "--node",
-            args.node.is_some(),
-            &[GetKind::Steps, GetKind::Events],
-        ),
-        ("--step", args.step.is_some(), &[GetKind::Events]),
-        ("--mine", args.mine, &[GetKind::Steps, GetKind::Allocations]),
-        ("--name", args.name.is_some(), &[GetKind::Steps]),
-        ("--work", args.work.is_some(), &[GetKind::Steps]),
-        ("--array", args.array.is_some(), &[GetKind::Steps]),
-        (
-            "--state",
-            !args.state.is_empty(),
-            &[GetKind::Steps, GetKind::Nodes],
-        ),
+        ("--node", args.node.is_some(), &[Steps, Events]),
+        ("--step", args.step.is_some(), &[Events]),
+        ("--mine", args.mine, &[Steps, Allocations]),
+        ("--name", args.name.is_some(), &[Steps]),
+        ("--work", args.work.is_some(), &[Steps]),
+        ("--array", args.array.is_some(), &[Steps]),
+        ("--state", !args.state.is_empty(), &[Steps, Nodes]),
         (
             "--pool",
             args.pool.is_some(),
-            &[
-                GetKind::Steps,
-                GetKind::Allocations,
-                GetKind::Services,
-                GetKind::Nodes,
-                GetKind::Policies,
-                GetKind::Platforms,
-            ],
+            &[Steps, Allocations, Services, Nodes, Policies, Platforms],
         ),
-        (
-            "--selector",
-            args.selector.is_some(),
-            &[GetKind::Nodes, GetKind::Steps],
-        ),
+        ("--selector", args.selector.is_some(), &[Nodes, Steps]),
     ];
     let others = [
-        (
-            "--limit",
-            args.limit.is_some(),
-            &[GetKind::Steps, GetKind::Events][..],
-        ),
-        (
-            "--since",
-            args.since.is_some(),
-            &[GetKind::Steps, GetKind::Events],
-        ),
-        ("--until", args.until.is_some(), &[GetKind::Steps]),
-        ("--all", args.all, &[GetKind::Steps, GetKind::Allocations]),
-        ("--sort", args.sort.is_some(), &[GetKind::Steps]),
-        ("--parts", args.parts, &[GetKind::Steps]),
-        ("--tree", args.tree, &[GetKind::Steps]),
-        ("--key", args.key.is_some(), &[GetKind::Labels]),
-        (
-            "--show-labels",
-            args.show_labels,
-            &[GetKind::Nodes, GetKind::Steps],
-        ),
+        ("--limit", args.limit.is_some(), &[Steps, Events][..]),
+        ("--since", args.since.is_some(), &[Steps, Events]),
+        ("--until", args.until.is_some(), &[Steps]),
+        ("--all", args.all, &[Steps, Allocations]),
+        ("--sort", args.sort.is_some(), &[Steps]),
+        ("--parts", args.parts, &[Steps]),
+        ("--tree", args.tree, &[Steps]),
+        ("--key", args.key.is_some(), &[Labels]),
+        ("--show-labels", args.show_labels, &[Nodes, Steps]),
     ];
     for (flag, given, kinds) in filters.into_iter().chain(others) {
         if given && !kinds.contains(&args.kind) {
