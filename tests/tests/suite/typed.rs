@@ -329,10 +329,7 @@ fn what_is_typed_as_elsewhere_is_told_by_its_name_here() {
             &["squeue"][..],
             "hint: Sluice's equivalent of `squeue`: sluice get steps",
         ),
-        (
-            &["create", "-f", "pool.yaml"],
-            "`create -f`: sluice apply -f FILE",
-        ),
+        (&["create", "pool"], "`create pool`: sluice apply -f FILE"),
         (&["get", "agents"], "`get agents`: sluice get nodes"),
     ] {
         let ran = of_user(folder.path(), line);

@@ -231,7 +231,7 @@ fn a_step_is_seen_from_its_grant_to_its_exit() {
     );
     assert_eq!(
         step["placements"],
-        json!([{"node":"n1","gpus":[],"rank":0}])
+        json!([{"node":"n1","gpus":[],"rank":0,"ready":false}])
     );
     harness.runtime.block_on(agent.ran("a.1", None));
     let (_, step) = harness.get("/v1/steps/a:wait?for=running&timeout=20s");
