@@ -23,6 +23,7 @@ use sluice_common::image::ContainerRuntime;
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::lease::Challenge;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::probe::ProbeKind;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION};
 use tokio::sync::{mpsc, watch};
@@ -268,6 +269,10 @@ impl Engine {
     fn disarm(&mut self, attempt: &AttemptId) {
         self.timers.remove(&TimerKey::Grace(attempt.clone()));
         self.timers.remove(&TimerKey::Timeout(attempt.clone()));
+        self.timers.remove(&TimerKey::Endpoint(attempt.clone()));
+        for kind in ProbeKind::ALL {
+            self.timers.remove(&TimerKey::Probe(attempt.clone(), kind));
+        }
     }
 
     fn on_timers(&mut self) -> Result<(), EpochError> {

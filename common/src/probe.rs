@@ -452,6 +452,9 @@ pub struct EndpointReport {
     pub failure: Option<ProbeFailure>,
 }
 
+/// Shortest time between two records of an attempt that is not ready and whose probe fails in another way.
+pub const FAILURE_AGAIN: Span = Span::from_secs(60);
+
 /// Time from one report that an attempt is ready to the next, after `times` of them: what flaps is told ever more
 /// rarely. That an attempt is no longer ready is told at once.
 pub const fn ready_again_after(times: u32) -> Span {

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 
 use sluice_common::port::PortName;
 use sluice_common::probe::{
-    HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes, ready_again_after,
+    FAILURE_AGAIN, HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes,
+    ready_again_after,
 };
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -22,11 +23,7 @@ use crate::stop::later;
 /// Time after which a report is repeated, because the coordinator may have been unable to use it.
 pub(crate) const REPEAT: Span = Span::from_secs(30);
 
-/// Shortest time between two reports of an attempt that is not ready and whose probe fails in another way: what the
-/// coordinator records.
-const FAILURE_AGAIN: Span = Span::from_secs(60);
-
-/// Time by which a report that an attempt is ready again comes later than the coordinator takes it, because messages
+/// Time by which a report that has to wait comes later than the coordinator takes it, because messages
 /// take different times.
 const MARGIN: Span = Span::from_secs(1);
 
@@ -280,7 +277,7 @@ impl Endpoint {
                 later(self.stored.ready_at, pause)
             }
             (false, false) if told.failure.is_none() || self.is_dead() => now,
-            (false, false) => later(*at, FAILURE_AGAIN),
+            (false, false) => later(*at, FAILURE_AGAIN + MARGIN),
         };
         Some(due.max(now))
     }

@@ -196,8 +196,8 @@ impl Core {
         self.report_endpoint(id, true);
     }
 
-    /// Reports an endpoint that has changed, or sets a timer if it has to wait. `repeats` sends one that was reported
-    /// before again.
+    /// Reports an endpoint that has changed, or sets a timer if it has to wait. `repeats` sends the last report again
+    /// otherwise, because it may have been lost with its link.
     fn report_endpoint(&mut self, id: &AttemptId, repeats: bool) {
         let Some(link) = self.welcomed_link() else {
             return;
@@ -216,13 +216,21 @@ impl Core {
         let Some(endpoint) = self.endpoints.get_mut(id).filter(|_| !is_over) else {
             return;
         };
-        match endpoint.report_due(now) {
-            Some(at) if at > now => return self.wake(TimerKey::Endpoint(id.clone()), at),
-            None if !repeats => return,
-            Some(_) | None => {}
+        let due = endpoint.report_due(now);
+        let waits_until = due.filter(|at| *at > now);
+        match (waits_until, due) {
+            (Some(at), _) if !repeats => return self.wake(TimerKey::Endpoint(id.clone()), at),
+            (None, None) if !repeats => return,
+            _ => {}
         }
-        let is_ready_again = mark_told(endpoint, now);
-        let state = endpoint.state();
+        let last = endpoint.told.as_ref().filter(|_| waits_until.is_some());
+        let (state, is_ready_again) = match last {
+            Some((told, _)) => (told.clone(), false),
+            None => {
+                let is_ready_again = mark_told(endpoint, now);
+                (endpoint.state(), is_ready_again)
+            }
+        };
         let report = EndpointReport {
             attempt: id.to_owned(),
             ports: endpoint.ports().collect(),
@@ -236,7 +244,9 @@ impl Core {
         if is_ready_again {
             self.keep_endpoint(id);
         }
-        self.wake(TimerKey::Endpoint(id.clone()), later(now, REPEAT));
+        let again = later(now, REPEAT);
+        let at = waits_until.map_or(again, |at| at.min(again));
+        self.wake(TimerKey::Endpoint(id.clone()), at);
     }
 
     fn welcomed_link(&self) -> Option<LinkId> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::{Core, Input, Output, ProbeOutcome, StoredEndpoint, TimerKey};
+use agent_core::{Core, Input, LinkId, Output, ProbeOutcome, StoredEndpoint, TimerKey};
 use sluice_common::id::AttemptId;
 use sluice_common::probe::{Probe, ProbeAction, ProbeKind, Probes};
 use sluice_common::supervision::FreezerState;
@@ -233,4 +233,27 @@ fn a_report_is_repeated_and_one_that_waits_is_sent_when_it_may() {
     harness.pass(157_000 - harness.boot);
     let told = harness.told(timer());
     assert!(told.contains("1: a.1 [20000] ready"), "{told}");
+}
+
+#[test]
+fn a_report_that_was_lost_with_its_link_is_repeated_while_the_next_one_waits() {
+    let mut harness = Harness::linked();
+    begin(&mut harness, "a.1", &[20_000]);
+    harness.feed(Input::Attempt(running("a.1")));
+    let kind = ProbeKind::Readiness;
+    answer(&mut harness, "a.1", kind, ProbeOutcome::Succeeded);
+    for saw in ["busy", "busy", "down"] {
+        harness.pass(2000);
+        answer(&mut harness, "a.1", kind, failed(saw));
+    }
+    harness.pass(2000);
+    let told = answer(&mut harness, "a.1", kind, failed("busy again"));
+    assert!(!told.contains("1: a.1"), "another failure waits: {told}");
+    let next = LinkId(2);
+    harness.feed(Input::Dialled { link: next });
+    let told = harness.told(welcomed(next, 6));
+    assert!(
+        told.contains("2: a.1 [20000] not ready (readiness"),
+        "{told}"
+    );
 }

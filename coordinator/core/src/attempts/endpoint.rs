@@ -5,9 +5,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::port::PortName;
-use sluice_common::probe::{EndpointReport, ProbeFailure, ProbeKind, ready_again_after};
+use sluice_common::probe::{
+    EndpointReport, FAILURE_AGAIN, ProbeFailure, ProbeKind, ready_again_after,
+};
 use sluice_common::state::{NodeState, StepState};
-use sluice_common::time::Span;
 use sluice_reasons::Cause;
 
 use crate::attempts::live::live_on;
@@ -15,9 +16,6 @@ use crate::context::Context;
 use crate::model::step::{Attempt, Endpoint, Part, PartPhase, Step};
 use crate::record::{self, Record};
 use crate::state::State;
-
-/// Shortest time between two records of an attempt that is not ready and whose probe fails in another way.
-const FAILURE_AGAIN: Span = Span::from_secs(60);
 
 /// Applies a report.
 pub(crate) fn on_endpoint(ctx: &mut Context, node: &NodeName, report: EndpointReport) {
@@ -131,12 +129,17 @@ fn is_news(
 
 /// Whether a part runs, is ready, and its host can be reached.
 pub(crate) fn is_ready(state: &State, (step, attempt, part): (&Step, &Attempt, &Part)) -> bool {
-    let node = state.node(&part.node);
-    let is_reached = node.is_some_and(|node| match node.state {
+    is_reached(state, &part.node, false) && step.is_ready_on(attempt, part)
+}
+
+/// Whether a node can be reached: what runs on a silent one may be over. `while_silent` counts silent ones too.
+pub(crate) fn is_reached(state: &State, node: &NodeName, while_silent: bool) -> bool {
+    let node = state.node(node);
+    node.is_some_and(|node| match node.state {
         NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => true,
-        NodeState::Unreachable | NodeState::Lost => false,
-    });
-    is_reached && step.is_ready_on(attempt, part)
+        NodeState::Unreachable => while_silent,
+        NodeState::Lost => false,
+    })
 }
 
 /// The first part of a running step whose readiness probe does not succeed, as the reason of the step.
