@@ -10,15 +10,17 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, Stdio};
 
-use nix::unistd::{AccessFlags, access};
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{AccessFlags, Pid, access};
 use sluice_common::attempt_dir::STEP_DIR;
 use sluice_common::image::ImageKind;
 
 use super::arguments::{RuntimeCommand, gpus, outside, with_command};
 use super::program::ContainerProgram;
 use super::start_report::{NOT_RUN, StartReport};
+use crate::streams::end_like;
 
 /// Directory of Enroot's files within the directory that the step can always write to.
 const OWN_DIR: &str = "enroot";
@@ -52,19 +54,14 @@ pub(super) fn run(
             .status();
         let packed = packed.map_err(failed)?;
         if !packed.success() {
-            return Ok(code(packed));
+            end_like(
+                WaitStatus::from_raw(Pid::this(), packed.into_raw())
+                    .map_err(|e| failed(e.into()))?,
+            );
         }
     }
     let start = start(program, &files, has_home);
     Err(program.unstartable(&start.of(&program.runtime_path).exec()))
-}
-
-/// The code of a program, as a shell reports it.
-fn code(ended: ExitStatus) -> ExitCode {
-    let by_signal = ended.signal().map(|signal| signal.saturating_add(128));
-    let code = ended.code().or(by_signal);
-    let code = code.and_then(|code| u8::try_from(code).ok());
-    ExitCode::from(code.unwrap_or(NOT_RUN))
 }
 
 /// Files of one attempt.
