@@ -6,6 +6,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use super::times::check_span;
 use super::{FieldError, ResourceSettings, StepRequest};
 use crate::amount::ceil_thousandths;
 use crate::error_code::ErrorCode;
@@ -44,7 +45,7 @@ impl RolloutRequest {
             Some(count) => replicas(&format!("rollout.{field}"), count),
         };
         let span = |field: &str, text: Option<&str>, default, max| {
-            span(&format!("rollout.{field}"), text, default, max)
+            check_span(&format!("rollout.{field}"), text, default, max)
         };
         let (drain, progress) = (&self.drain_timeout, &self.progress_deadline);
         let spec = RolloutSpec {
@@ -327,16 +328,6 @@ pub fn replicas(field: &str, count: u64) -> Result<u32, FieldError> {
         let why = format!("{count} is too many: write at most {MAX_REPLICAS}");
         FieldError::new(ErrorCode::InvalidReplicas, field, why)
     })
-}
-
-fn span(field: &str, text: Option<&str>, default: Span, max: Span) -> Result<Span, FieldError> {
-    let wrong = |e: &dyn core::fmt::Display| FieldError::new(ErrorCode::InvalidDuration, field, e);
-    let span = text.map(str::parse::<Span>).transpose();
-    let span = span.map_err(|e| wrong(&e))?.unwrap_or(default);
-    if span > max {
-        return Err(wrong(&format!("{span} is longer than {max}")));
-    }
-    Ok(span)
 }
 
 #[cfg(test)]

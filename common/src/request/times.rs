@@ -60,18 +60,21 @@ pub(super) fn check_times(
 }
 
 pub(super) fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {
-    let Some(text) = text else {
-        return Ok(DEFAULT_GRACE);
-    };
-    let span: Span = text
-        .parse()
-        .map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "grace_period", e))?;
-    if span > MAX_GRACE {
-        return Err(FieldError::new(
-            ErrorCode::InvalidDuration,
-            "grace_period",
-            format!("{span} is longer than {MAX_GRACE}"),
-        ));
+    check_span("grace_period", text, DEFAULT_GRACE, MAX_GRACE)
+}
+
+/// Checks a span of at most `max`.
+pub(super) fn check_span(
+    field: &str,
+    text: Option<&str>,
+    default: Span,
+    max: Span,
+) -> Result<Span, FieldError> {
+    let wrong = |e: &dyn core::fmt::Display| FieldError::new(ErrorCode::InvalidDuration, field, e);
+    let span = text.map(str::parse::<Span>).transpose();
+    let span = span.map_err(|e| wrong(&e))?.unwrap_or(default);
+    if span > max {
+        return Err(wrong(&format!("{span} is longer than {max}")));
     }
     Ok(span)
 }
