@@ -8,20 +8,21 @@ pub(crate) mod backoff;
 pub(crate) mod plan;
 mod share;
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, ServiceName, StepId};
+use sluice_common::id::{ServiceName, StepId};
 use sluice_common::service::replica_id;
-use sluice_common::state::{NodeState, StepState};
+use sluice_common::state::StepState;
 use sluice_common::step::{ReplicaOf, StepSpec};
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 
 use self::backoff::pause;
 use self::plan::{PlanStep, ReplicaStatus, ServiceAction, plan};
 use self::share::may_be_guaranteed;
+use crate::attempts::endpoint::is_reached;
 use crate::context::Context;
 use crate::explain::reason;
 use crate::handlers::cancel::cancel_step;
@@ -53,11 +54,16 @@ fn first_due(ctx: &Context) -> Option<ServiceName> {
 
 fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
     let mut any = false;
+    // To compare versions for each action would be dear.
+    let mut versions = BTreeMap::new();
     loop {
         let Some(service) = ctx.state().services().get(name) else {
             return any;
         };
-        match plan(service, &views(ctx, service, ctx.now()), ctx.now()) {
+        let current = versions.entry(service.revision);
+        let current = current.or_insert_with(|| current_revisions(service));
+        let status = views(ctx, service, current, ctx.now());
+        match plan(service, &status, ctx.now()) {
             PlanStep::Act(action) => make(ctx, name, action),
             PlanStep::Wait(at) => {
                 let silence = silence_ends(ctx, ctx.now()).filter(|_| service.serving() > 0);
@@ -72,8 +78,12 @@ fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
 }
 
 /// The replicas as the plan sees them.
-pub(crate) fn views(ctx: &Context, service: &Service, now: Time) -> Vec<ReplicaStatus> {
-    let current = current_revisions(service);
+pub(crate) fn views(
+    ctx: &Context,
+    service: &Service,
+    current: &BTreeSet<u32>,
+    now: Time,
+) -> Vec<ReplicaStatus> {
     let replicas = service.replicas.iter();
     let views = replicas.map(|(number, replica)| {
         let step = ctx.state().step(&replica.step);
@@ -92,7 +102,7 @@ pub(crate) fn views(ctx: &Context, service: &Service, now: Time) -> Vec<ReplicaS
 }
 
 /// The versions whose replicas are as wanted: the wanted one, and those that are the same.
-fn current_revisions(service: &Service) -> BTreeSet<u32> {
+pub fn current_revisions(service: &Service) -> BTreeSet<u32> {
     let wanted = service.replica();
     let same = |spec: &StepSpec| wanted.is_some_and(|it| first_difference(spec, it).is_none());
     let known = service.revisions.iter();
@@ -107,20 +117,10 @@ fn is_ready(ctx: &Context, phase: ReplicaPhase, step: &Step, now: Time) -> bool 
     let runs = step.state == StepState::Running;
     let live = step.live().filter(|_| runs);
     live.is_some_and(|live| {
-        live.parts
-            .iter()
-            .all(|part| is_heard(ctx, &part.node, awaited) && step.is_ready_on(live, part))
+        live.parts.iter().all(|part| {
+            is_reached(ctx.state(), &part.node, awaited) && step.is_ready_on(live, part)
+        })
     })
-}
-
-/// Whether a host was heard of late: what runs on a silent one may be over.
-fn is_heard(ctx: &Context, node: &NodeName, awaited: bool) -> bool {
-    let state = ctx.state().node(node).map(|node| node.state);
-    match state {
-        Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) => true,
-        Some(NodeState::Unreachable) => awaited,
-        Some(NodeState::Lost) | None => false,
-    }
 }
 
 /// The time from which hosts count as silent that were not heard since the start of this coordinator, unless it has come.
@@ -130,77 +130,69 @@ fn silence_ends(ctx: &Context, now: Time) -> Option<Time> {
 }
 
 fn make(ctx: &mut Context, name: &ServiceName, action: ServiceAction) {
+    let service = name.clone();
     match action {
         ServiceAction::End(number) => end(ctx, name, number),
         ServiceAction::Add => add(ctx, name),
         ServiceAction::GiveUp => give_up(ctx, name),
         ServiceAction::Stop(number) => {
-            let step = service_of(ctx, name).and_then(|it| it.replicas.get(&number));
-            if let Some(step) = step.map(|replica| replica.step.clone()) {
+            if let Some(replica) = replica_of(ctx, name, number) {
+                let step = replica.step.clone();
                 cancel_step(ctx, &step);
             }
         }
-        ServiceAction::Serve(_)
-        | ServiceAction::Unserve(_)
-        | ServiceAction::Drain(_)
-        | ServiceAction::Complete
-        | ServiceAction::Recover
-        | ServiceAction::Delete => {
-            let record =
-                service_of(ctx, name).and_then(|it| record_of(ctx.now(), name, it, action));
-            record.into_iter().for_each(|record| ctx.record(record));
+        ServiceAction::Serve(number) => {
+            let since = ctx.now();
+            change(ctx, name, number, ReplicaPhase::Serving { since });
+        }
+        ServiceAction::Unserve(number) => change(ctx, name, number, ReplicaPhase::Starting),
+        ServiceAction::Drain(number) => {
+            let serves = replica_of(ctx, name, number).filter(|it| it.phase.is_serving());
+            let terms = service_of(ctx, name).filter(|_| serves.is_some());
+            let until = ctx.now() + terms.map_or(Span::ZERO, |it| it.rollout_spec.drain_timeout);
+            change(ctx, name, number, ReplicaPhase::Draining { until });
+        }
+        ServiceAction::Complete => {
+            if let Some(revision) = service_of(ctx, name).map(|it| it.revision) {
+                ctx.record(Record::RolloutEnded {
+                    service,
+                    revision,
+                    stalled: None,
+                });
+            }
+        }
+        ServiceAction::Recover => ctx.record(Record::ServiceRecovered { service }),
+        ServiceAction::Delete => {
+            if let Some(known) = service_of(ctx, name) {
+                let revisions = known.revisions.keys().copied().collect();
+                ctx.record(Record::ServiceDeleted(record::ServiceDeleted {
+                    service,
+                    revisions,
+                }));
+            }
         }
     }
 }
 
-fn service_of<'a>(ctx: &'a Context, name: &ServiceName) -> Option<&'a Service> {
-    ctx.state().services().get(name)
-}
-
-/// The record of an action that is nothing else.
-fn record_of(
-    now: Time,
-    name: &ServiceName,
-    service: &Service,
-    action: ServiceAction,
-) -> Option<Record> {
-    let changed = |number: u32, phase: ReplicaPhase| {
-        let replica = service.replicas.get(&number)?.step.clone();
-        Some(Record::ReplicaChanged(record::ReplicaChanged {
+/// Records another phase of a replica.
+fn change(ctx: &mut Context, name: &ServiceName, number: u32, phase: ReplicaPhase) {
+    if let Some(replica) = replica_of(ctx, name, number) {
+        let replica = replica.step.clone();
+        ctx.record(Record::ReplicaChanged(record::ReplicaChanged {
             service: name.clone(),
             number,
             replica,
             phase,
-        }))
-    };
-    match action {
-        ServiceAction::Serve(number) => changed(number, ReplicaPhase::Serving { since: now }),
-        ServiceAction::Unserve(number) => changed(number, ReplicaPhase::Starting),
-        ServiceAction::Drain(number) => {
-            let replica = service.replicas.get(&number);
-            let until = match replica.is_some_and(|replica| replica.phase.is_serving()) {
-                true => now + service.rollout_spec.drain_timeout,
-                false => now,
-            };
-            changed(number, ReplicaPhase::Draining { until })
-        }
-        ServiceAction::Complete => Some(Record::RolloutEnded {
-            service: name.clone(),
-            revision: service.revision,
-            stalled: None,
-        }),
-        ServiceAction::Recover => Some(Record::ServiceRecovered {
-            service: name.clone(),
-        }),
-        ServiceAction::Delete => Some(Record::ServiceDeleted(record::ServiceDeleted {
-            service: name.clone(),
-            revisions: service.revisions.keys().copied().collect(),
-        })),
-        ServiceAction::End(_)
-        | ServiceAction::Stop(_)
-        | ServiceAction::Add
-        | ServiceAction::GiveUp => None,
+        }));
     }
+}
+
+fn replica_of<'a>(ctx: &'a Context, name: &ServiceName, number: u32) -> Option<&'a Replica> {
+    service_of(ctx, name)?.replicas.get(&number)
+}
+
+fn service_of<'a>(ctx: &'a Context, name: &ServiceName) -> Option<&'a Service> {
+    ctx.state().services().get(name)
 }
 
 /// Notes that the step of a replica has ended, and why that is a failure, if it is one.
@@ -226,23 +218,11 @@ fn end(ctx: &mut Context, name: &ServiceName, number: u32) {
 fn failure_of(ctx: &Context, service: &Service, replica: &Replica) -> Option<ReplicaEnd> {
     let was_to_end = replica.phase.is_draining() || service.deleting_since.is_some();
     let step = ctx.state().step(&replica.step).filter(|_| !was_to_end)?;
-    match step.state {
-        StepState::Cancelled | StepState::Preempted => None,
-        StepState::Queued
-        | StepState::Allocated
-        | StepState::Starting
-        | StepState::Running
-        | StepState::Suspending
-        | StepState::Suspended
-        | StepState::Resuming
-        | StepState::Stopping
-        | StepState::Succeeded
-        | StepState::Failed
-        | StepState::Rejected => Some(ReplicaEnd::Ended {
-            state: step.state,
-            reason: step.reason.clone(),
-        }),
-    }
+    let by_others = matches!(step.state, StepState::Cancelled | StepState::Preempted);
+    (!by_others).then(|| ReplicaEnd::Ended {
+        state: step.state,
+        reason: step.reason.clone(),
+    })
 }
 
 fn fail(
@@ -368,8 +348,9 @@ fn obstacle(ctx: &Context, service: &Service) -> Option<String> {
     if let Some(last) = last {
         return Some(format!("`{}` failed: {}", last.step, last.end.message()));
     }
+    let current = current_revisions(service);
     let wanted =
-        |replica: &&Replica| replica.revision == service.revision && !replica.phase.is_serving();
+        |replica: &&Replica| current.contains(&replica.revision) && !replica.phase.is_serving();
     let waits = service.live().find(wanted)?;
     let step = ctx.state().step(&waits.step)?;
     let why = reason(ctx, step).to_reason().message;

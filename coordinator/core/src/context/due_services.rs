@@ -30,9 +30,6 @@ impl Context {
         if self.state.services().is_empty() {
             return;
         }
-        if let Some(step) = record.step() {
-            self.note_replica(&step.clone());
-        }
         if let Record::NodeReady { node }
         | Record::NodeReconciling { node }
         | Record::NodeUnsupervised { node, .. }
@@ -46,6 +43,8 @@ impl Context {
         }
         if let RecordSubject::Service(service) = record.about() {
             self.set_service_due(service.clone());
+        } else if let Some(step) = record.step() {
+            self.note_replica(step);
         }
     }
 

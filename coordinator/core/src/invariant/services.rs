@@ -9,7 +9,7 @@ use super::{CheckResult, need};
 use crate::core::Core;
 use crate::record;
 use crate::services::plan::{PlanStep, plan};
-use crate::services::views;
+use crate::services::{current_revisions, views};
 use crate::state::State;
 
 /// Services have no replica among the endpoints that is not ready, no replica whose step has ended, and nothing left to do.
@@ -40,16 +40,13 @@ pub(super) fn services_are_settled(core: &Core) -> CheckResult {
         if state.recovery().is_none() {
             let ctx = core.context();
             // What is due just now is done when its timer fires.
-            let at = |now| plan(service, &views(ctx, service, now), now);
-            let before = at(ctx.now().before(Span::from_millis(1)));
-            let next = at(ctx.now());
-            need(
-                "services_are_settled",
-                [before, next]
-                    .iter()
-                    .any(|it| matches!(it, PlanStep::Wait(_))),
-                || format!("{next:?} of `{name}`"),
-            )?;
+            let current = current_revisions(service);
+            let at = |now| plan(service, &views(ctx, service, &current, now), now);
+            let waits = |now| matches!(at(now), PlanStep::Wait(_));
+            let is_settled = waits(ctx.now()) || waits(ctx.now().before(Span::from_millis(1)));
+            need("services_are_settled", is_settled, || {
+                format!("{:?} of `{name}`", at(ctx.now()))
+            })?;
         }
     }
     Ok(())

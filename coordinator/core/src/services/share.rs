@@ -7,6 +7,7 @@ use sluice_scheduler::Request;
 use crate::context::Context;
 use crate::counted_by_hosts;
 use crate::model::service::Service;
+use crate::submit::effective_spec::placeholder_id;
 use crate::submit::route::route_of;
 
 /// Whether one more replica may be one that cannot be preempted: the first `min_replicas` are, as far as the policy
@@ -23,9 +24,7 @@ pub(super) fn may_be_guaranteed(ctx: &Context, service: &Service, spec: &StepSpe
 /// The number of steps of this kind for which the policy reserves enough in the pool that they prefer.
 fn reserved_for(ctx: &Context, spec: &StepSpec) -> u64 {
     let route = route_of(ctx, spec);
-    let first =
-        sluice_common::id::StepId::new("replica").expect("the constant is a well-formed name");
-    let request = route.send(Request::from_spec(first, u64::MAX, spec));
+    let request = route.send(Request::from_spec(placeholder_id(), u64::MAX, spec));
     let scheduler = ctx.state().scheduler();
     let pool = scheduler.pools_for(&request).into_iter().next();
     let Some(policy) = pool.and_then(|(_, pool)| pool.policy(&request.subject)) else {

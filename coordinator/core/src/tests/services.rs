@@ -389,6 +389,21 @@ fn a_version_that_does_not_become_ready_is_rolled_back() {
 }
 
 #[test]
+fn a_version_has_its_whole_time_again_after_the_coordinator_was_away() {
+    let mut harness = Harness::new();
+    let mut first = service(ScaleSpec::fixed(1));
+    first.rollout.progress_deadline = Span::from_secs(30);
+    put(&mut harness, first);
+    harness.now = harness.now + Span::from_secs(700);
+    harness.restart(0);
+    let phase = &known(&harness).rollout.phase;
+    assert_eq!(*phase, RolloutPhase::Rolling, "nobody could become ready");
+    harness.pass(31);
+    let phase = &known(&harness).rollout.phase;
+    assert!(matches!(phase, RolloutPhase::Stalled { .. }), "{phase:?}");
+}
+
+#[test]
 fn a_first_version_that_does_not_become_ready_stalls_and_says_why() {
     let mut harness = Harness::new();
     harness.hello(hello("n", 0, 2));

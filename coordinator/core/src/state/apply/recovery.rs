@@ -29,6 +29,7 @@ impl State {
 
     pub(super) fn on_recovery_ended(&mut self) -> ApplyResult {
         let was = self.stored.recovery.take();
+        self.renew_rollouts();
         need(was.is_some(), || Mismatch::NotRecovering)
     }
 

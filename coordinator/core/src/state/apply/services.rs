@@ -186,6 +186,15 @@ impl State {
         Ok(())
     }
 
+    /// Gives each change of version its whole time again, because no replica could become ready meanwhile.
+    pub(super) fn renew_rollouts(&mut self) {
+        let now = self.stored.clock;
+        for service in self.stored.services.values_mut() {
+            let rollout = &mut service.rollout;
+            rollout.progress_at = rollout.progress_at.max(now);
+        }
+    }
+
     /// Passes over numbers of replicas that a lost part of the log may have used.
     pub(super) fn skip_replica_numbers(&mut self) {
         for service in self.stored.services.values_mut() {

@@ -30,6 +30,7 @@ impl State {
         self.stored.no_loss_before = self.stored.no_loss_before.max(earlier);
         self.stored.lost_after = lost_after;
         self.renew_leases(at);
+        self.renew_rollouts();
         Ok(())
     }
 
