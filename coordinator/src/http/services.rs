@@ -153,6 +153,7 @@ async fn preview(
 /// Handles `POST /v1/services/{service}:scale` and `:undo`.
 pub(super) async fn act(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     _: NoParams,
     headers: HeaderMap,
@@ -160,6 +161,8 @@ pub(super) async fn act(
 ) -> Result<Response, ApiError> {
     let (name, verb) = SERVICES.split(&segment, "POST")?;
     let name = service_name(name)?;
+    // Fewer replicas, or another version, stop some.
+    permit_change(&api, &caller, &name).await?;
     let version = expected(&headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let change = match verb {

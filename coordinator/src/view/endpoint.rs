@@ -1,5 +1,7 @@
 //! The view of a part of an attempt.
 
+use std::collections::BTreeMap;
+
 use coordinator_core::{Attempt, Core, Part, PartPhase, Step};
 use sluice_common::api::PlacementView;
 
@@ -14,7 +16,6 @@ pub(super) fn endpoint(
     let address = address.map(|node| node.address.clone());
     let endpoint = part.endpoint.as_deref();
     let ready = core.is_ready(step, attempt, part);
-    let ports = endpoint.into_iter().flat_map(|it| &it.ports);
     PlacementView {
         node: part.node.to_string(),
         gpus: part.gpus.clone(),
@@ -22,12 +23,18 @@ pub(super) fn endpoint(
         workdir_refused: None,
         kept: None,
         address: address.filter(|address| !address.is_empty()),
-        ports: ports
-            .map(|(name, port)| (name.to_string(), *port))
-            .collect(),
+        ports: ports(part),
         ready,
         probe: endpoint
             .filter(|_| !ready)
             .and_then(|endpoint| endpoint.failure.clone()),
     }
+}
+
+/// Returns the ports of a part by name.
+pub(super) fn ports(part: &Part) -> BTreeMap<String, u16> {
+    let known = part.endpoint.iter().flat_map(|endpoint| &endpoint.ports);
+    known
+        .map(|(name, port)| (name.to_string(), *port))
+        .collect()
 }

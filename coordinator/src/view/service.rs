@@ -1,8 +1,8 @@
 //! The views of services and endpoints.
 
-use std::collections::BTreeMap;
-
-use coordinator_core::{Core, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step};
+use coordinator_core::{
+    Core, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step, current_revisions,
+};
 use sluice_common::api::{
     EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView, RolloutState,
     RolloutView, ServiceView, duration, timestamp,
@@ -11,6 +11,8 @@ use sluice_common::id::{PoolName, ServiceName};
 use sluice_common::request::{ResourceSettings, RolloutRequest};
 use sluice_common::service::{ScaleSpec, ServiceState};
 use sluice_common::step::StepSpec;
+
+use super::endpoint::ports;
 
 /// Returns the view of a service.
 pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<ServiceView> {
@@ -98,7 +100,8 @@ fn resources(spec: &StepSpec, scale: &ScaleSpec) -> ResourceSettings {
 
 fn status(known: &Service) -> RolloutView {
     let rollout = &known.rollout;
-    let is_wanted = |replica: &&Replica| replica.revision == known.revision;
+    let current = current_revisions(known);
+    let is_wanted = |replica: &&Replica| current.contains(&replica.revision);
     let updated = known.live().filter(is_wanted);
     let updated = updated.filter(|replica| replica.phase.is_serving()).count();
     let outdated = known.replicas.values().filter(|it| !is_wanted(it)).count();
@@ -194,24 +197,17 @@ pub fn endpoints(core: &Core, name: &ServiceName, known: &Service) -> Vec<Endpoi
         let step = core.state().step(&replica.step)?;
         let part = first_part(step)?;
         let node = core.state().node(&part.node)?;
+        let address = Some(&node.address).filter(|address| !address.is_empty())?;
         Some(EndpointView {
             service: name.to_string(),
             subject: step.spec.subject.to_string(),
             replica: replica.step.to_string(),
             revision: replica.revision,
             node: node.name.to_string(),
-            address: node.address.clone(),
+            address: address.clone(),
             ports: ports(part),
             since: timestamp(since),
         })
     });
     found.collect()
-}
-
-/// The ports of a replica by name.
-fn ports(part: &Part) -> BTreeMap<String, u16> {
-    let known = part.endpoint.iter().flat_map(|endpoint| &endpoint.ports);
-    known
-        .map(|(name, port)| (name.to_string(), *port))
-        .collect()
 }

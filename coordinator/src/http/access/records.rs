@@ -92,11 +92,11 @@ impl Caller {
             RecordSubject::Attempt(attempt, _) => known(&attempt.step),
             // The record of a new version has the subject; the others are looked up, as for steps.
             RecordSubject::Service(service) => match (scopes.services.get(service), record) {
-                (Some((subject, pool)), _) => of_step(subject, pool.as_ref()),
-                (None, Record::ServicePut(it)) => {
+                (_, Record::ServicePut(it)) => {
                     let spec = &it.spec.replica;
                     of_step(&spec.subject, spec.pool.as_ref())
                 }
+                (Some((subject, pool)), _) => of_step(subject, pool.as_ref()),
                 (None, _) => list(Resource::Steps, Scope::Every, Scope::Every),
             },
             RecordSubject::Node(node) => {
