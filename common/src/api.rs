@@ -77,9 +77,9 @@ pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOut
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use service::{
-    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView,
-    RollbackRequest, RolloutState, RolloutView, ScaleRequest, ServicePreviewView, ServiceView,
-    TargetGroup,
+    AutoscalingView, EndpointView, FailedVersionView, LoadReport, ReplicaFailureView, ReplicaView,
+    RequestsView, RevisionView, RollbackRequest, RolloutState, RolloutView, ScaleRequest,
+    ServicePreviewView, ServiceView, TargetGroup,
 };
 pub use steps::{
     ArrayView, InputView, MovedStepView, StepFilter, StepOrderKey, StepOutcomeView,

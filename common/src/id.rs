@@ -179,6 +179,9 @@ name!(
     /// Name of a service, unique in its cluster.
     ServiceName, "service name");
 name!(
+    /// Name of a program that reports the load of services, such as a gateway.
+    ReporterName, "name of a reporter");
+name!(
     /// Name of a template.
     TemplateName,
     "template name"

@@ -28,7 +28,7 @@ pub(crate) use command::check_command;
 use command::{check_directory, check_surroundings};
 use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
-pub use service::{RolloutRequest, replicas};
+pub use service::{AutoscalingRequest, RolloutRequest, load_milli, replicas};
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
 use crate::allocation::ReclaimTolerance;
@@ -219,6 +219,9 @@ pub struct StepRequest {
     /// Terms of a change of a service to another version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutRequest>,
+    /// Terms by which the number of replicas of a service follows its load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<AutoscalingRequest>,
 }
 
 impl StepRequest {

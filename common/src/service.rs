@@ -23,6 +23,15 @@ pub const MAX_SERVICE_NAME_BYTES: usize = 50;
 /// Longest `drain_timeout` of a service.
 pub const MAX_DRAIN_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
+/// Longest `autoscaling.down_after` of a service.
+pub const MAX_DOWN_AFTER: Span = Span::from_secs(24 * 3600);
+
+/// `autoscaling.down_after` of a service that sets none.
+pub const DEFAULT_DOWN_AFTER: Span = Span::from_secs(300);
+
+/// Largest reported value of a metric.
+pub const MAX_LOAD: f64 = 1_000_000_000.0;
+
 /// Longest `progress_deadline` of a service.
 pub const MAX_PROGRESS_DEADLINE: Span = Span::from_secs(7 * 24 * 3600);
 
@@ -62,6 +71,13 @@ pub struct ScaleSpec {
     /// Most requests that one replica is given at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<u64>,
+    /// Time for which fewer replicas must be enough before there are fewer.
+    #[serde(default = "default_down_after")]
+    pub down_after: Span,
+}
+
+fn default_down_after() -> Span {
+    DEFAULT_DOWN_AFTER
 }
 
 impl ScaleSpec {
@@ -75,6 +91,7 @@ impl ScaleSpec {
             metric: None,
             target_milli: None,
             max_concurrency: None,
+            down_after: DEFAULT_DOWN_AFTER,
         }
     }
 
@@ -105,6 +122,15 @@ pub enum ScaleMetric {
     Concurrency,
     /// Requests per second.
     Rps,
+}
+
+/// Requests that a reporter counts for a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestLoad {
+    /// Requests under way or waiting, in thousandths.
+    pub concurrency_milli: u64,
+    /// Requests per second, in thousandths.
+    pub rps_milli: u64,
 }
 
 impl ScaleMetric {

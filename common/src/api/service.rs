@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{ChangeOutcome, PreviewView};
 use crate::environment::Environment;
 use crate::request::{ResourceSettings, RolloutRequest};
-use crate::service::ServiceState;
+use crate::service::{ScaleMetric, ServiceState};
 use crate::state::StepState;
 
 /// A service: a step that is kept running in a number of replicas.
@@ -56,6 +56,12 @@ pub struct ServiceView {
     pub resources: ResourceSettings,
     /// Terms of a change to another version.
     pub rollout: RolloutRequest,
+    /// The number of replicas by the load; omitted if no metric decides about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<AutoscalingView>,
+    /// Requests that gateways counted in the last 15 seconds; omitted if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestsView>,
     /// The last change to another version.
     pub status: RolloutView,
     /// Number of failures of replicas in a row.
@@ -72,6 +78,56 @@ pub struct ServiceView {
     pub revisions: Vec<RevisionView>,
     /// Time when the service was made.
     pub made_at: Timestamp,
+}
+
+/// The number of replicas of a service by its load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Autoscaling")
+)]
+pub struct AutoscalingView {
+    /// The metric that decides.
+    pub metric: ScaleMetric,
+    /// Target of the metric for each replica.
+    pub target: f64,
+    /// Value of the metric for all replicas together; `null` if it is unknown, so that the number stays.
+    pub total: Option<f64>,
+    /// Replicas that the load needed when it was looked at last; `null` if it never was since the coordinator started.
+    pub needed: Option<u32>,
+    /// Time for which fewer replicas must be enough before there are fewer.
+    pub down_after: String,
+    /// The reason for the number, as a sentence.
+    pub message: String,
+}
+
+/// Requests to a service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Requests")
+)]
+pub struct RequestsView {
+    /// Requests under way or waiting.
+    pub concurrency: f64,
+    /// Requests per second.
+    pub rps: f64,
+}
+
+/// Body of a call that reports the load of a service. The values of different reporters are added; a report counts for 15
+/// seconds, or until the next one of its reporter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LoadReport {
+    /// Name of the reporter, such as that of a gateway.
+    pub reporter: String,
+    /// Requests under way or waiting, from 0 to 10^9.
+    pub concurrency: f64,
+    /// Requests per second, from 0 to 10^9.
+    pub rps: f64,
 }
 
 /// The last change of a service to another version.

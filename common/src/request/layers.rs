@@ -97,6 +97,7 @@ impl StepRequest {
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
             replicas: self.replicas.or(below.replicas),
             rollout: self.rollout.or(below.rollout),
+            autoscaling: self.autoscaling.or(below.autoscaling),
         }
     }
 
@@ -159,6 +160,7 @@ impl StepRequest {
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
             ("replicas", self.replicas.is_some()),
             ("rollout", self.rollout.is_some()),
+            ("autoscaling", self.autoscaling.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),
             ("resources.cpu_count", resources.cpu_count.is_some()),

@@ -12,8 +12,8 @@ use crate::amount::ceil_thousandths;
 use crate::error_code::ErrorCode;
 use crate::id::ServiceName;
 use crate::service::{
-    MAX_DRAIN_TIMEOUT, MAX_PROGRESS_DEADLINE, MAX_REPLICAS, MAX_SERVICE_NAME_BYTES, RolloutSpec,
-    ScaleMetric, ScaleSpec, ServiceSpec,
+    DEFAULT_DOWN_AFTER, MAX_DOWN_AFTER, MAX_DRAIN_TIMEOUT, MAX_LOAD, MAX_PROGRESS_DEADLINE,
+    MAX_REPLICAS, MAX_SERVICE_NAME_BYTES, RolloutSpec, ScaleMetric, ScaleSpec, ServiceSpec,
 };
 use crate::step::StepSpec;
 use crate::time::Span;
@@ -80,6 +80,16 @@ impl RolloutRequest {
         }
         Ok(spec)
     }
+}
+
+/// Terms by which the number of replicas of a service follows its load, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct AutoscalingRequest {
+    /// Time for which fewer replicas must be enough before there are fewer, such as `1m`; `5m` if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down_after: Option<String>,
 }
 
 impl StepRequest {
@@ -174,6 +184,15 @@ impl StepRequest {
             None => ScaleSpec::fixed(1),
         };
         written.check_metric(&mut scale)?;
+        if let Some(terms) = self.autoscaling.take() {
+            let field = "autoscaling.down_after";
+            let down_after = terms.down_after.as_deref();
+            scale.down_after = check_span(field, down_after, DEFAULT_DOWN_AFTER, MAX_DOWN_AFTER)?;
+            if scale.metric.is_none() {
+                let why = "nothing decides about the number of replicas: name it in `resources.autoscaling_metric`";
+                return Err(FieldError::new(ErrorCode::InvalidMetric, field, why));
+            }
+        }
         Ok(scale)
     }
 
@@ -188,6 +207,7 @@ impl StepRequest {
         let set = [
             ("replicas", self.replicas.is_some()),
             ("rollout", self.rollout.is_some()),
+            ("autoscaling", self.autoscaling.is_some()),
             (
                 "resources.min_replicas",
                 scale.min_replicas.is_some_and(|n| n != 0),
@@ -303,10 +323,9 @@ impl ResourceSettings {
 
 /// Reads a target in thousandths. Decimals occur only in requests.
 fn target_milli(metric: ScaleMetric, target: f64) -> Result<u64, String> {
-    const MOST: f64 = 1_000_000_000.0;
     let most = match metric {
         ScaleMetric::Cpu | ScaleMetric::Memory => 100.0,
-        ScaleMetric::Concurrency | ScaleMetric::Rps => MOST,
+        ScaleMetric::Concurrency | ScaleMetric::Rps => MAX_LOAD,
     };
     if !(target.is_finite() && target > 0.0 && target <= most) {
         return Err(format!(
@@ -314,6 +333,18 @@ fn target_milli(metric: ScaleMetric, target: f64) -> Result<u64, String> {
         ));
     }
     Ok(ceil_thousandths(target))
+}
+
+/// Reads a reported value of a metric in thousandths.
+///
+/// # Errors
+/// The value is no number, negative, or larger than [`MAX_LOAD`].
+pub fn load_milli(field: &str, value: f64) -> Result<u64, FieldError> {
+    if value.is_finite() && (0.0..=MAX_LOAD).contains(&value) {
+        return Ok(ceil_thousandths(value));
+    }
+    let why = format!("{value} cannot be: report a number from 0 to {MAX_LOAD}");
+    Err(FieldError::new(ErrorCode::InvalidMetric, field, why))
 }
 
 /// Reads a number of replicas.

@@ -22,6 +22,7 @@ use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
 use crate::model::recovery::LogPoint;
 use crate::output::{Answer, Output};
 use crate::record::{LogEntry, Record};
+use crate::services::load::ServiceLoads;
 use crate::state::{Rollback, State};
 
 /// The state, the connections, and the collected outputs.
@@ -34,6 +35,7 @@ pub(crate) struct Context {
     affected: PoolChecks,
     /// Services for which something may be due.
     due_services: BTreeSet<ServiceName>,
+    service_loads: BTreeMap<ServiceName, ServiceLoads>,
     now: Time,
     listening_since: Time,
     began_at: LogPoint,
@@ -59,6 +61,7 @@ impl Context {
             contacts: BTreeMap::new(),
             affected: PoolChecks::default(),
             due_services: BTreeSet::new(),
+            service_loads: BTreeMap::new(),
             now: Time::default(),
             listening_since: Time::default(),
             began_at: LogPoint::default(),

@@ -32,7 +32,7 @@ use crate::handlers::preview::on_preview;
 use crate::handlers::queue_timeout::on_queue_timer;
 use crate::handlers::recovery_end::on_end_recovery;
 use crate::handlers::renew::on_renew;
-use crate::handlers::service::{foresee, on_change_service};
+use crate::handlers::service::{foresee, on_change_service, on_report_load};
 use crate::handlers::silence::on_silence;
 use crate::handlers::start::on_start;
 use crate::handlers::step_action::on_step_action;
@@ -52,6 +52,7 @@ use crate::record::Record;
 use crate::recovery::end::check_recovery;
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
+use crate::services::load::LoadSummary;
 use crate::services::settle_services;
 use crate::state::State;
 use crate::state::carving::CarveState;
@@ -142,6 +143,12 @@ impl Core {
                 change,
                 version,
             } => on_change_service(ctx, reply, &service, change, version),
+            Input::ReportLoad {
+                reply,
+                service,
+                reporter,
+                load,
+            } => on_report_load(ctx, reply, &service, reporter, load),
             Input::Apply {
                 reply,
                 changes,
@@ -236,6 +243,13 @@ impl Core {
     /// Whether a part runs, is ready, and its host can be reached.
     pub fn is_ready(&self, step: &Step, attempt: &Attempt, part: &Part) -> bool {
         is_ready(self.ctx.state(), (step, attempt, part))
+    }
+
+    /// The load of a service, as it was reported in this run.
+    pub fn service_load(&self, name: &ServiceName) -> Option<LoadSummary> {
+        let service = self.ctx.state().services().get(name)?;
+        let loads = self.ctx.service_loads(name)?;
+        Some(loads.summary(service.scale.metric, self.ctx.now()))
     }
 
     /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last

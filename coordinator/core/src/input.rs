@@ -12,13 +12,13 @@ use sluice_common::allocation::HolderState;
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::credential::{NodeClaim, SecretHash};
 use sluice_common::id::{
-    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, ServiceName, StepId, Subject,
-    TemplateName, ValidationName,
+    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, ReporterName, ServiceName, StepId,
+    Subject, TemplateName, ValidationName,
 };
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
 use sluice_common::pool::PolicySpec;
-use sluice_common::service::ServiceSpec;
+use sluice_common::service::{RequestLoad, ServiceSpec};
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
@@ -97,6 +97,14 @@ pub enum Input {
         change: ServiceChange,
         /// The version that the caller has read; 0 means that there is none.
         version: Option<u64>,
+    },
+    /// A program reports the load of a service, as its gateways do.
+    ReportLoad {
+        /// Caller that waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        service: ServiceName,
+        reporter: ReporterName,
+        load: RequestLoad,
     },
     /// A caller changes pools, policies and other documents: all changes are made, or none.
     Apply {

@@ -23,7 +23,8 @@ pub use log_entry::LogEntry;
 pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeReported};
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
 pub use service::{
-    ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
+    ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServiceLoad,
+    ServicePut,
 };
 pub use step::{PartQueued, PartsEnded, Renewal, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
@@ -267,8 +268,14 @@ pub enum Record {
     GpuNotCarved(CarvingFailed),
     /// A service was made or changed.
     ServicePut(ServicePut),
-    /// The number of replicas of a service was set.
-    ServiceScaled { service: ServiceName, count: u32 },
+    /// The number of replicas of a service was set, by a caller or by its load.
+    ServiceScaled {
+        service: ServiceName,
+        count: u32,
+        /// The load; `None` if a caller set the number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        load: Option<ServiceLoad>,
+    },
     /// A caller deleted a service: its replicas are stopped.
     ServiceDeleting { service: ServiceName },
     /// A deleted service has no replica left and is gone.

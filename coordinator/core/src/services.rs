@@ -1,10 +1,13 @@
 //! Keeps services at their number of replicas, one service at a time. A service is looked at after each record of it or
 //! of the step of a replica, and when the earliest time comes that matters to it; never are all steps gone through.
 //!
-//! `plan.rs` decides, and is a pure function of the service and its replicas; this file turns its decisions into records.
+//! `plan.rs` decides, and is a pure function of the service and its replicas, `autoscale.rs` how many there are; this
+//! file turns their decisions into records.
 //! Replicas are steps: how they are scheduled, preempted, started again elsewhere and stopped is decided as for any step.
 
+pub(crate) mod autoscale;
 pub(crate) mod backoff;
+pub(crate) mod load;
 pub(crate) mod plan;
 mod share;
 
@@ -14,14 +17,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::{ServiceName, StepId};
-use sluice_common::service::replica_id;
+use sluice_common::service::{RequestLoad, replica_id};
 use sluice_common::state::StepState;
 use sluice_common::step::{ReplicaOf, StepSpec};
 use sluice_common::time::{Span, Time};
 
+use self::autoscale::{NeedHistory, ScaleInput};
 use self::backoff::pause;
 use self::plan::{PlanStep, ReplicaStatus, ServiceAction, plan};
-use self::share::may_be_guaranteed;
+use self::share::{may_be_guaranteed, within_limit};
 use crate::attempts::endpoint::is_reached;
 use crate::context::Context;
 use crate::explain::reason;
@@ -53,7 +57,7 @@ fn first_due(ctx: &Context) -> Option<ServiceName> {
 }
 
 fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
-    let mut any = false;
+    let (mut any, rescale_at) = rescale(ctx, name);
     // To compare versions for each action would be dear.
     let mut versions = BTreeMap::new();
     loop {
@@ -67,7 +71,8 @@ fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
             PlanStep::Act(action) => make(ctx, name, action),
             PlanStep::Wait(at) => {
                 let silence = silence_ends(ctx, ctx.now()).filter(|_| service.serving() > 0);
-                if let Some(at) = at.into_iter().chain(silence).min() {
+                let times = [at, silence, rescale_at];
+                if let Some(at) = times.into_iter().flatten().min() {
                     ctx.set_timer(TimerKey::Service(name.clone()), at);
                 }
                 return any;
@@ -75,6 +80,52 @@ fn settle(ctx: &mut Context, name: &ServiceName) -> bool {
         }
         any = true;
     }
+}
+
+/// Sets the number of replicas by the load. Returns whether it did, and when it is to look again.
+fn rescale(ctx: &mut Context, name: &ServiceName) -> (bool, Option<Time>) {
+    let now = ctx.now();
+    let Some(service) = service_of(ctx, name).filter(|it| it.deleting_since.is_none()) else {
+        ctx.forget_service_loads(name);
+        return (false, None);
+    };
+    let scale = service.scale.clone();
+    let Some(metric) = scale.metric else {
+        return (false, None);
+    };
+    let count = service.count;
+    let limit = service
+        .replica()
+        .map_or(u32::MAX, |spec| within_limit(ctx, spec));
+    let loads = ctx.service_loads_mut(name);
+    let total_milli = loads.total_milli(metric, now);
+    let requests = loads.requests(now);
+    let input = ScaleInput {
+        scale: &scale,
+        count,
+        limit,
+        load_milli: total_milli,
+        has_requests: requests.map(|it| it != RequestLoad::default()),
+        now,
+    };
+    let expires_at = loads.expires_at(now);
+    let history = loads
+        .history
+        .get_or_insert_with(|| NeedHistory::new(count, now));
+    let decision = history.decide(&input);
+    let is_new = decision.count != count;
+    if is_new {
+        ctx.record(Record::ServiceScaled {
+            service: name.clone(),
+            count: decision.count,
+            load: Some(record::ServiceLoad {
+                metric,
+                total_milli,
+            }),
+        });
+    }
+    let again_at = decision.again_at.into_iter().chain(expires_at).min();
+    (is_new, again_at)
 }
 
 /// The replicas as the plan sees them.

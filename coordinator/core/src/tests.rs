@@ -6,6 +6,7 @@ mod admin;
 mod admission;
 mod allocations;
 mod arrays;
+mod autoscaling;
 mod begin;
 mod bounds;
 mod cancel;

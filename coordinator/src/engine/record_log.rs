@@ -269,7 +269,7 @@ fn log_service(record: &Record) {
                 Some(back) => warn!(%service, revision, "service went back: {}", back.why),
             }
         }
-        Record::ServiceScaled { service, count } => info!(%service, count, "service scaled"),
+        Record::ServiceScaled { service, count, .. } => info!(%service, count, "service scaled"),
         Record::ServiceDeleting { service } => info!(%service, "service is being deleted"),
         Record::ServiceDeleted(it) => info!(service = %it.service, "service deleted"),
         Record::ReplicaStarted(it) => {

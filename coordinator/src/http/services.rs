@@ -11,14 +11,14 @@ use coordinator_core::{Core, Input, NewStep, Refusal, ReplyId, Service, ServiceC
 use serde::Deserialize;
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
-    ChangeOutcome, EndpointView, Page, RollbackRequest, ScaleRequest, ServicePreviewView,
-    ServiceView, TargetGroup,
+    ChangeOutcome, EndpointView, LoadReport, Page, RollbackRequest, ScaleRequest,
+    ServicePreviewView, ServiceView, TargetGroup,
 };
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::ServiceName;
+use sluice_common::id::{ReporterName, ServiceName};
 use sluice_common::limit::MAX_BODY_BYTES;
-use sluice_common::request::{FieldError, StepRequest, replicas};
-use sluice_common::service::ServiceSpec;
+use sluice_common::request::{FieldError, StepRequest, load_milli, replicas};
+use sluice_common::service::{RequestLoad, ServiceSpec};
 
 use super::access::Caller;
 use super::error::ApiError;
@@ -150,7 +150,7 @@ async fn preview(
     .into_response())
 }
 
-/// Handles `POST /v1/services/{service}:scale` and `:undo`.
+/// Handles `POST /v1/services/{service}:report`, `:scale` and `:undo`.
 pub(super) async fn act(
     State(api): State<Api>,
     caller: Caller,
@@ -166,6 +166,7 @@ pub(super) async fn act(
     let version = expected(&headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let change = match verb {
+        Some("report") => return report(&api, name, body::parse(&json, "")?).await,
         Some("scale") => {
             let ScaleRequest { replicas: count } = body::parse(&json, "")?;
             ServiceChange::Scale(replicas("replicas", count)?)
@@ -179,6 +180,24 @@ pub(super) async fn act(
         }
     };
     make(&api, name, change, version).await
+}
+
+/// Takes a report of the load: 204.
+async fn report(api: &Api, service: ServiceName, told: LoadReport) -> Result<Response, ApiError> {
+    let reporter = ReporterName::new(&*told.reporter);
+    let reporter = reporter.map_err(|e| FieldError::new(ErrorCode::InvalidName, "reporter", e))?;
+    let load = RequestLoad {
+        concurrency_milli: load_milli("concurrency", told.concurrency)?,
+        rps_milli: load_milli("rps", told.rps)?,
+    };
+    let input = move |reply| Input::ReportLoad {
+        reply,
+        service,
+        reporter,
+        load,
+    };
+    api.engine().change(input, |_, result| result).await??;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Handles `DELETE /v1/services/{service}`: 204. Its replicas are drained and stopped.

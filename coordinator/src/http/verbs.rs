@@ -37,7 +37,7 @@ pub(super) const ALLOCATIONS: Verbs = Verbs {
 pub(super) const SERVICES: Verbs = Verbs {
     under: "/v1/services/",
     own: "GET,HEAD,PUT,DELETE",
-    verbs: &[("scale", "POST"), ("undo", "POST")],
+    verbs: &[("report", "POST"), ("scale", "POST"), ("undo", "POST")],
 };
 
 pub(super) const NODES: Verbs = Verbs {

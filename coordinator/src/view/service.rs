@@ -1,15 +1,17 @@
 //! The views of services and endpoints.
 
+use std::cmp::Ordering;
+
 use coordinator_core::{
-    Core, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step, current_revisions,
+    Core, LoadSummary, Part, Replica, ReplicaPhase, RolloutPhase, Service, Step, current_revisions,
 };
 use sluice_common::api::{
-    EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView, RevisionView, RolloutState,
-    RolloutView, ServiceView, duration, timestamp,
+    AutoscalingView, EndpointView, FailedVersionView, ReplicaFailureView, ReplicaView,
+    RequestsView, RevisionView, RolloutState, RolloutView, ServiceView, duration, timestamp,
 };
 use sluice_common::id::{PoolName, ServiceName};
 use sluice_common::request::{ResourceSettings, RolloutRequest};
-use sluice_common::service::{ScaleSpec, ServiceState};
+use sluice_common::service::{RequestLoad, ScaleSpec, ServiceState};
 use sluice_common::step::StepSpec;
 
 use super::endpoint::ports;
@@ -21,6 +23,7 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
     let state = known.state();
     let backoff = &known.backoff;
     let last = backoff.last.as_ref();
+    let load = core.service_load(name);
     Some(ServiceView {
         name: name.to_string(),
         subject: spec.subject.to_string(),
@@ -39,6 +42,8 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
         image: spec.image.as_ref().map(ToString::to_string),
         resources: resources(spec, scale),
         rollout: rollout_terms(known),
+        autoscaling: autoscaling(known, load.as_ref()),
+        requests: load.and_then(|load| load.requests).map(requests),
         status: status(known),
         failures: backoff.failures,
         restart_at: Some(backoff.restart_at)
@@ -57,6 +62,51 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
         revisions: revisions(known),
         made_at: timestamp(known.made_at),
     })
+}
+
+fn requests(load: RequestLoad) -> RequestsView {
+    RequestsView {
+        concurrency: whole(load.concurrency_milli),
+        rps: whole(load.rps_milli),
+    }
+}
+
+/// The number of replicas by the load, with the reason as a sentence.
+fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<AutoscalingView> {
+    let scale = &known.scale;
+    let metric = scale.metric?;
+    let target = whole(scale.target_milli?);
+    let total = load.and_then(|load| load.total_milli).map(whole);
+    let needed = load.and_then(|load| load.needed);
+    let count = known.count;
+    let message = match (total, needed) {
+        (None, _) | (_, None) => {
+            format!("`{metric}` was not reported for 15 seconds, so the number stays at {count}")
+        }
+        (Some(total), Some(needed)) => {
+            let load = format!("`{metric}` is {total}, with a target of {target} for each replica");
+            match needed.cmp(&count) {
+                Ordering::Equal => format!("{load}: {count} are enough"),
+                Ordering::Greater => format!("{load}: {needed} are needed, and the number grows"),
+                Ordering::Less => format!(
+                    "{load}: {needed} are enough, and there are fewer than {count} once that held for {}",
+                    scale.down_after
+                ),
+            }
+        }
+    };
+    Some(AutoscalingView {
+        metric,
+        target,
+        total,
+        needed,
+        down_after: duration(scale.down_after),
+        message,
+    })
+}
+
+fn whole(milli: u64) -> f64 {
+    milli as f64 / 1000.0
 }
 
 fn rollout_terms(known: &Service) -> RolloutRequest {
@@ -92,7 +142,7 @@ fn resources(spec: &StepSpec, scale: &ScaleSpec) -> ResourceSettings {
         min_replicas: range.then(|| scale.min.into()),
         max_replicas: range.then_some(max),
         autoscaling_metric: scale.metric.map(|it| it.to_string()),
-        autoscaling_target: scale.target_milli.map(|milli| milli as f64 / 1000.0),
+        autoscaling_target: scale.target_milli.map(whole),
         max_concurrency: scale.max_concurrency,
         ..spec.resources.clone()
     }

@@ -5,6 +5,7 @@ use sluice_common::id::{NodeName, ServiceName, StepId};
 
 use super::Context;
 use crate::record::{Record, RecordSubject};
+use crate::services::load::ServiceLoads;
 
 impl Context {
     /// The first service for which something may be due.
@@ -23,6 +24,19 @@ impl Context {
 
     pub(crate) fn set_service_settled(&mut self, service: &ServiceName) {
         self.due_services.remove(service);
+    }
+
+    /// What was reported about the load of a service in this run.
+    pub(crate) fn service_loads(&self, service: &ServiceName) -> Option<&ServiceLoads> {
+        self.service_loads.get(service)
+    }
+
+    pub(crate) fn service_loads_mut(&mut self, service: &ServiceName) -> &mut ServiceLoads {
+        self.service_loads.entry(service.clone()).or_default()
+    }
+
+    pub(crate) fn forget_service_loads(&mut self, service: &ServiceName) {
+        self.service_loads.remove(service);
     }
 
     /// Notes the services that a record concerns, once it is applied.

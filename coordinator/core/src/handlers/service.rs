@@ -3,8 +3,8 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use sluice_common::id::ServiceName;
-use sluice_common::service::{MAX_SERVICES, ServiceSpec};
+use sluice_common::id::{ReporterName, ServiceName};
+use sluice_common::service::{MAX_SERVICES, RequestLoad, ServiceSpec};
 
 use crate::context::Context;
 use crate::input::{ReplyId, ServiceChange};
@@ -26,6 +26,23 @@ pub(crate) fn on_change_service(
         ServiceChange::Undo(revision) => undo(ctx, name, revision),
         ServiceChange::Delete => delete(ctx, name),
     });
+    ctx.reply(reply, Answer::Changed(done));
+}
+
+/// Takes what a reporter counts.
+pub(crate) fn on_report_load(
+    ctx: &mut Context,
+    reply: ReplyId,
+    name: &ServiceName,
+    reporter: ReporterName,
+    load: RequestLoad,
+) {
+    let now = ctx.now();
+    let done = known(ctx, name).map(|_| ());
+    if done.is_ok() {
+        ctx.service_loads_mut(name).report(reporter, load, now);
+        ctx.set_service_due(name.clone());
+    }
     ctx.reply(reply, Answer::Changed(done));
 }
 
@@ -130,6 +147,7 @@ fn scale(ctx: &mut Context, name: &ServiceName, count: u32) -> Result<(), Refusa
         ctx.record(Record::ServiceScaled {
             service: name.clone(),
             count,
+            load: None,
         });
     }
     Ok(())

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{ServiceName, StepId};
-use sluice_common::service::ServiceSpec;
+use sluice_common::service::{ScaleMetric, ServiceSpec};
 use sluice_common::time::Time;
 
 use crate::model::service::{FailedVersion, ReplicaFailure, ReplicaPhase};
@@ -25,6 +25,15 @@ pub struct ServicePut {
     /// The version that is no longer kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forgets: Option<u32>,
+}
+
+/// The load by which the number of replicas of a service was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct ServiceLoad {
+    pub metric: ScaleMetric,
+    /// Value for all replicas together, in thousandths; `None` if it was unknown.
+    pub total_milli: Option<u64>,
 }
 
 /// A service has no replica left after it was deleted, and is gone.

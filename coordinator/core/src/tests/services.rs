@@ -18,11 +18,11 @@ use crate::{
     Answer, Input, Refusal, ReplicaPhase, ReplyId, RolloutPhase, Service, ServiceChange, StepAction,
 };
 
-fn web() -> ServiceName {
+pub(super) fn web() -> ServiceName {
     ServiceName::new("web").unwrap()
 }
 
-fn service(scale: ScaleSpec) -> ServiceSpec {
+pub(super) fn service(scale: ScaleSpec) -> ServiceSpec {
     let mut replica = spec(0, 1000);
     replica.timeout = None;
     ServiceSpec {
@@ -42,7 +42,7 @@ fn version(number: u32, scale: ScaleSpec) -> ServiceSpec {
     spec
 }
 
-fn range(min: u32, max: u32) -> ScaleSpec {
+pub(super) fn range(min: u32, max: u32) -> ScaleSpec {
     ScaleSpec {
         min,
         max,
@@ -51,7 +51,7 @@ fn range(min: u32, max: u32) -> ScaleSpec {
     }
 }
 
-fn change(harness: &mut Harness, change: ServiceChange) -> Result<(), Refusal> {
+pub(super) fn change(harness: &mut Harness, change: ServiceChange) -> Result<(), Refusal> {
     change_if(harness, change, None)
 }
 
@@ -72,16 +72,16 @@ fn change_if(
     }
 }
 
-fn put(harness: &mut Harness, spec: ServiceSpec) {
+pub(super) fn put(harness: &mut Harness, spec: ServiceSpec) {
     change(harness, ServiceChange::Put(Box::new(spec))).unwrap();
 }
 
-fn known(harness: &Harness) -> &Service {
+pub(super) fn known(harness: &Harness) -> &Service {
     &harness.core.state().services()[&web()]
 }
 
 /// The replicas by number, each with a letter for its phase.
-fn phases(harness: &Harness) -> String {
+pub(super) fn phases(harness: &Harness) -> String {
     let replicas = known(harness).replicas.iter();
     let phases = replicas.map(|(number, replica)| {
         let phase = match replica.phase {
@@ -95,7 +95,7 @@ fn phases(harness: &Harness) -> String {
 }
 
 /// Lets the host say that the processes of all replicas that were granted resources run.
-fn run_all(harness: &mut Harness) {
+pub(super) fn run_all(harness: &mut Harness) {
     let granted = harness.core.state().steps().values();
     let granted = granted.filter(|step| step.state == StepState::Allocated);
     let granted = granted.filter_map(|step| Some(step.attempt_id(step.live()?.number).to_string()));
@@ -107,7 +107,7 @@ fn run_all(harness: &mut Harness) {
 }
 
 /// Lets the host end everything that is being stopped.
-fn stop_all(harness: &mut Harness) {
+pub(super) fn stop_all(harness: &mut Harness) {
     let stopping = harness.core.state().steps().values();
     let stopping = stopping.filter(|step| step.state == StepState::Stopping);
     let stopping =

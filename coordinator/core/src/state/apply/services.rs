@@ -73,10 +73,18 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn on_service_scaled(&mut self, name: &ServiceName, count: u32) -> ApplyResult {
+    /// A number that follows the load is no new version for callers who change the service.
+    pub(super) fn on_service_scaled(
+        &mut self,
+        name: &ServiceName,
+        count: u32,
+        by_load: bool,
+    ) -> ApplyResult {
         let seq = self.stored.seq;
         let service = self.service_mut(name)?;
-        service.version = seq;
+        if !by_load {
+            service.version = seq;
+        }
         service.count = count;
         if service.scale.fixed {
             (service.scale.min, service.scale.max) = (count, count);

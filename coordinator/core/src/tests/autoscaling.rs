@@ -1,0 +1,132 @@
+//! Services whose number of replicas follows their load.
+
+use sluice_common::id::ReporterName;
+use sluice_common::pool::PolicySpec;
+use sluice_common::service::{RequestLoad, ScaleMetric, ScaleSpec};
+use sluice_common::time::Span;
+
+use super::harness::*;
+use super::services::{known, phases, put, range, run_all, service, stop_all, web};
+use crate::record::Record;
+use crate::{Answer, Input, Refusal, ReplyId};
+
+/// Two requests at once for each replica.
+fn by_concurrency(min: u32, max: u32) -> ScaleSpec {
+    ScaleSpec {
+        metric: Some(ScaleMetric::Concurrency),
+        target_milli: Some(2000),
+        down_after: Span::from_secs(60),
+        ..range(min, max)
+    }
+}
+
+fn report(harness: &mut Harness, reporter: &str, concurrency: u64) -> Result<(), Refusal> {
+    let effects = harness.feed(Input::ReportLoad {
+        reply: ReplyId(9),
+        service: web(),
+        reporter: ReporterName::new(reporter).unwrap(),
+        load: RequestLoad {
+            concurrency_milli: concurrency * 1000,
+            rps_milli: 0,
+        },
+    });
+    match &effects.answers[..] {
+        [Answer::Changed(answer)] => answer.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reports the same every 5 seconds, while the host is heard.
+fn report_for(harness: &mut Harness, concurrency: u64, secs: u64) {
+    for _ in 0..secs / 5 {
+        harness.pass(5);
+        harness.heartbeat("n");
+        report(harness, "g", concurrency).unwrap();
+        run_all(harness);
+        stop_all(harness);
+    }
+}
+
+#[test]
+fn replicas_follow_the_requests_that_gateways_count() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_concurrency(1, 6)));
+    run_all(&mut harness);
+    let version = known(&harness).version;
+    report(&mut harness, "a", 3).unwrap();
+    assert_eq!(known(&harness).count, 2);
+    report(&mut harness, "b", 2).unwrap();
+    assert_eq!(known(&harness).count, 3, "the reports of both are added");
+    run_all(&mut harness);
+    assert_eq!(phases(&harness), "1 serves, 2 serves, 3 serves");
+    assert_eq!(known(&harness).version, version, "nobody changed it");
+    report_for(&mut harness, 1, 90);
+    assert_eq!(known(&harness).count, 1);
+    let scaled = harness.log.iter().filter_map(|entry| match &entry.record {
+        Record::ServiceScaled { count, load, .. } => Some((*count, load.unwrap().total_milli)),
+        _ => None,
+    });
+    let scaled: alloc::vec::Vec<_> = scaled.collect();
+    assert_eq!(scaled[..2], [(2, Some(3000)), (3, Some(5000))]);
+}
+
+#[test]
+fn a_report_counts_for_a_while_and_silence_changes_nothing() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_concurrency(1, 6)));
+    report(&mut harness, "a", 7).unwrap();
+    assert_eq!(known(&harness).count, 4);
+    harness.pass(300);
+    assert_eq!(known(&harness).count, 4);
+    assert_eq!(harness.core.service_load(&web()).unwrap().requests, None);
+    report(&mut harness, "b", 2).unwrap();
+    let load = harness.core.service_load(&web()).unwrap();
+    assert_eq!((load.total_milli, load.needed), (Some(2000), Some(1)));
+    assert_eq!(known(&harness).count, 4, "not before a minute of it");
+}
+
+#[test]
+fn a_service_sleeps_and_wakes() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_concurrency(0, 6)));
+    run_all(&mut harness);
+    report_for(&mut harness, 0, 90);
+    assert_eq!((known(&harness).count, phases(&harness).as_str()), (0, ""));
+    report(&mut harness, "g", 1).unwrap();
+    assert_eq!(known(&harness).count, 1);
+}
+
+#[test]
+fn the_limit_of_the_policy_bounds_the_number() {
+    let mut harness = Harness::one_node(4, 16);
+    let subject = service(range(1, 2)).replica.subject;
+    let policy = PolicySpec {
+        limit: [amount("mcpu", 3000)].into(),
+        ..PolicySpec::default()
+    };
+    harness.put_policy("default", subject.as_str(), policy);
+    put(&mut harness, service(by_concurrency(1, 6)));
+    report(&mut harness, "g", 100).unwrap();
+    assert_eq!(known(&harness).count, 3);
+}
+
+#[test]
+fn after_a_restart_nothing_shrinks_before_a_whole_while() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_concurrency(1, 6)));
+    report(&mut harness, "g", 8).unwrap();
+    assert_eq!(known(&harness).count, 4);
+    harness.restart(0);
+    report_for(&mut harness, 1, 60);
+    assert_eq!(known(&harness).count, 4);
+    report_for(&mut harness, 1, 5);
+    assert_eq!(known(&harness).count, 2);
+}
+
+#[test]
+fn a_service_that_is_unknown_or_deleted_takes_no_report() {
+    let mut harness = Harness::one_node(4, 16);
+    let refused = report(&mut harness, "g", 1).unwrap_err();
+    assert!(matches!(refused, Refusal::UnknownService { .. }));
+    assert_eq!(harness.core.service_load(&web()), None);
+}
