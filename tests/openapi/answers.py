@@ -221,6 +221,10 @@ def serve(judge):
     assert scaled["replicas"] == 2, scaled
     judge.state_of("web-2", "running")
     assert judge.call(200, "get", name, service="web")["ready"] == 2
+    report = {"reporter": "gateway", "concurrency": 3, "rps": 1.5}
+    judge.call(204, "post", name + ":report", body=report, service="web")
+    assert judge.call(200, "get", name, service="web")["requests"] == {"concurrency": 3.0, "rps": 1.5}
+    judge.error(400, "invalid_metric", "post", name + ":report", body={**report, "rps": -1}, service="web")
     assert [it["name"] for it in judge.call(200, "get", "/v1/services")["items"]] == ["web"]
     endpoints = judge.call(200, "get", "/v1/endpoints", "?service=web")["items"]
     assert [it["replica"] for it in endpoints] == ["web-1", "web-2"], endpoints

@@ -1,7 +1,9 @@
 //! Renders services, their replicas and their endpoints as text.
 
 use jiff::Timestamp;
-use sluice_common::api::{EndpointView, FailedVersionView, ReplicaView, RolloutState, ServiceView};
+use sluice_common::api::{
+    EndpointView, FailedVersionView, ReplicaView, RequestsView, RolloutState, ServiceView,
+};
 use sluice_common::service::ServiceState;
 
 use super::age::age;
@@ -107,6 +109,15 @@ pub(crate) fn describe(service: &ServiceView) -> String {
         last.map(|last| format!("{} at {}: {}", safe(&last.id), last.at, safe(&last.message))),
     );
     text.optional("Next start", service.restart_at.map(|at| at.to_string()));
+    if let Some(requests) = &service.requests {
+        let RequestsView { concurrency, rps } = requests;
+        text.field(
+            "Requests",
+            format!("{concurrency} at once, {rps} per second"),
+        );
+    }
+    let scaling = service.autoscaling.as_ref();
+    text.optional("Autoscaling", scaling.map(|it| safe(&it.message)));
     text.section("Change of version", |text| {
         let status = &service.status;
         text.field("State", rollout(service))

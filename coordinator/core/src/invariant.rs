@@ -22,7 +22,7 @@ use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
 use crate::state::{State, StepRow};
-use services::{replica_may_be_added, services_are_settled};
+use services::{number_is_in_range, replica_may_be_added, services_are_settled};
 
 /// An invariant that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,9 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     }
     if let Record::ReplicaStarted(added) = record {
         return replica_may_be_added(before, added);
+    }
+    if let Record::ServiceScaled { service, count, .. } = record {
+        return number_is_in_range(before, service, *count);
     }
     if let Record::GpuCarving { node, order } = record {
         let node = before.node(node);

@@ -89,6 +89,57 @@ fn replicas_are_replaced_and_a_change_leaves_no_gap() {
 }
 
 #[test]
+fn the_number_follows_what_gateways_report() {
+    let dev = Dev::start();
+    let document = "kind: service\nname: web\ngrace_period: 1s\nrollout: {drain_timeout: 0s}\n\
+                    resources: {cpu_count: 0.1, min_replicas: 0, max_replicas: 3, autoscaling_metric: rps, \
+                    autoscaling_target: 5}\nautoscaling: {down_after: 2s}\n";
+    assert_eq!(
+        apply(&dev, &format!("{document}{SERVER}")),
+        "service/web created\n"
+    );
+    until_ready(&dev, &["web-1"]);
+    let report = |body: &str| dev.call("POST", "/v1/services/web:report", Some(body));
+    let (status, _) = report(r#"{"reporter":"g1","concurrency":1,"rps":9}"#);
+    assert_eq!(status, 204);
+    until_ready(&dev, &["web-1", "web-2"]);
+    report(r#"{"reporter":"g2","concurrency":0,"rps":400}"#);
+    until_ready(&dev, &["web-1", "web-2", "web-3"]);
+    let told = dev.ok(&["describe", "service", "web"]);
+    assert!(
+        told.contains("`rps` is 409, with a target of 5 for each replica: 3 are enough"),
+        "{told}"
+    );
+    eventually("the service to sleep", || {
+        for gateway in ["g1", "g2"] {
+            report(&format!(
+                r#"{{"reporter":"{gateway}","concurrency":0,"rps":0}}"#
+            ));
+        }
+        ready(&dev).is_empty().then_some(())
+    });
+    assert_eq!(service(&dev)["state"], "sleeping");
+    report(r#"{"reporter":"g1","concurrency":1,"rps":0}"#);
+    until_ready(&dev, &["web-4"]);
+    for (body, expected) in [
+        (
+            r#"{"reporter":"g1","concurrency":-1,"rps":0}"#,
+            "concurrency: -1 cannot be",
+        ),
+        (
+            r#"{"reporter":"g1","concurrency":0,"rps":1e18}"#,
+            "report a number from 0 to 1000000000",
+        ),
+        (r#"{"reporter":"g 1","concurrency":0,"rps":0}"#, "reporter"),
+    ] {
+        let (status, answer) = report(body);
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(status == 400 && message.contains(expected), "{answer}");
+    }
+    dev.ok(&["delete", "service", "web"]);
+}
+
+#[test]
 fn a_version_that_fails_is_rolled_back_and_a_step_may_not_have_its_fields() {
     let dev = Dev::start();
     apply(&dev, &web(SERVER));

@@ -2,6 +2,7 @@
 
 use alloc::format;
 
+use sluice_common::id::ServiceName;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 
@@ -50,6 +51,15 @@ pub(super) fn services_are_settled(core: &Core) -> CheckResult {
         }
     }
     Ok(())
+}
+
+/// The number of replicas is set within the bounds of the service, by whomever.
+pub(super) fn number_is_in_range(before: &State, name: &ServiceName, count: u32) -> CheckResult {
+    let scale = before.services().get(name).map(|service| &service.scale);
+    let fits = scale.is_some_and(|it| it.fixed || (it.min..=it.max).contains(&count));
+    need("replicas_are_in_range", fits, || {
+        format!("{count} of `{name}`")
+    })
 }
 
 /// A replica is added only while there are fewer than wanted, and as many more as a change of version allows.

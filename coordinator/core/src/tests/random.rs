@@ -13,7 +13,9 @@ use proptest::prelude::*;
 use sluice_common::amount::ResourceKey;
 use sluice_common::dependency::{Dependency, ExpectedEnd};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
-use sluice_common::id::{AttemptId, NodeName, PoolName, ServiceName, StepId, Subject};
+use sluice_common::id::{
+    AttemptId, NodeName, PoolName, ReporterName, ServiceName, StepId, Subject,
+};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::spec::PlatformSpec;
@@ -21,7 +23,7 @@ use sluice_common::pool::{FairShare, HostPlacement, PolicySpec, ResourceTable};
 use sluice_common::pool_rules::{Setting, StepMaxima};
 use sluice_common::probe::ProbeKind;
 use sluice_common::request::ResourceSettings;
-use sluice_common::service::{RolloutSpec, ScaleSpec, ServiceSpec};
+use sluice_common::service::{RequestLoad, RolloutSpec, ScaleMetric, ScaleSpec, ServiceSpec};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -183,7 +185,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0u8..18, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
-        3 => (0u8..10, 0u32..4, 0u8..16).prop_map(
+        4 => (0u8..14, 0u32..4, 0u8..16).prop_map(
             |(change, count, bits)| Event::Service { change, count, bits }
         ),
         6 => (any::<prop::sample::Index>(), 0u8..19).prop_map(
@@ -322,6 +324,9 @@ fn change_service(harness: &mut Harness, change: u8, count: u32, bits: u8) {
             min: count.min(1),
             max: 3,
             fixed: false,
+            metric: Some(ScaleMetric::Concurrency),
+            target_milli: Some(1000),
+            down_after: Span::from_secs(10),
             ..ScaleSpec::fixed(count)
         },
     };
@@ -339,7 +344,19 @@ fn change_service(harness: &mut Harness, change: u8, count: u32, bits: u8) {
         })),
         5..=7 => ServiceChange::Scale(count),
         8 => ServiceChange::Undo(None),
-        _ => ServiceChange::Delete,
+        9 => ServiceChange::Delete,
+        _ => {
+            harness.feed(Input::ReportLoad {
+                reply: ReplyId(7),
+                service: web(),
+                reporter: ReporterName::new(format!("r{bits}")).unwrap(),
+                load: RequestLoad {
+                    concurrency_milli: u64::from(count) * 700,
+                    rps_milli: 0,
+                },
+            });
+            return;
+        }
     };
     harness.feed(Input::ChangeService {
         reply: ReplyId(7),

@@ -71,8 +71,7 @@ pub(in super::super) async fn admit(
     let judged = judge(api, caller, row, &names).await;
     let name = RoutedCall::name(params);
     let noted = row.scope != ScopeKind::Body && row.scope != ScopeKind::Known && changes(row);
-    // Holders renew all the time, and the renewal is a record of its own.
-    let noted = noted && row.path != RENEWAL;
+    let noted = noted && !REPEATED.contains(&row.path);
     match &judged {
         Ok(()) if noted => {
             let what = (row.verb, row.resource);
@@ -83,8 +82,11 @@ pub(in super::super) async fn admit(
     judged
 }
 
-/// The call that is no record of the audit.
-const RENEWAL: &str = "/v1/allocations/{step}:renew";
+/// Calls that are made all the time, so that the audit does not have them. What follows from one is a record of its own.
+const REPEATED: [&str; 2] = [
+    "/v1/allocations/{step}:renew",
+    "/v1/services/{service}:report",
+];
 
 /// Judges by the verb, because a WebSocket is a `GET` whatever it is for.
 fn changes(row: &CallRule) -> bool {

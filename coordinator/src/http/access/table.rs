@@ -88,6 +88,7 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("GET",    "/v1/services/{service}",                V::Get,      R::Steps,     P::Service),
     row("PUT",    "/v1/services/{service}",                V::Create,   R::Steps,     P::Body),
     row("DELETE", "/v1/services/{service}",                V::Cancel,   R::Steps,     P::Service),
+    row("POST",   "/v1/services/{service}:report",         V::Create,   R::Steps,     P::Service),
     row("POST",   "/v1/services/{service}:scale",          V::Create,   R::Steps,     P::Service),
     row("POST",   "/v1/services/{service}:undo",           V::Create,   R::Steps,     P::Service),
     row("GET",    "/v1/endpoints",                         V::List,     R::Steps,     P::Each),

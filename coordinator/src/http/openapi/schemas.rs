@@ -10,9 +10,9 @@ use sluice_common::allocation::RenewalRequest;
 use sluice_common::api::{
     ApiTokenCreated, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest,
     BatchView, BindingView, CanIView, ClusterView, CordonRequest, DrainRequest, EndpointView,
-    ErrorBody, ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest,
-    MoveStepRequest, MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView, PolicyView,
-    PoolView, PreviewView, RecoveryView, RoleView, RollbackRequest, ScaleRequest,
+    ErrorBody, ExplainView, InputView, JoinTokenRequest, JoinTokenView, LabelsRequest, LoadReport,
+    MoveRequest, MoveStepRequest, MovedStepView, NewJoinTokenView, NodeView, Page, PlatformView,
+    PolicyView, PoolView, PreviewView, RecoveryView, RoleView, RollbackRequest, ScaleRequest,
     ServicePreviewView, ServiceView, StepView, StepsActionRequest, StepsActionView, TargetGroup,
     TemplateView, TopologyView, UncordonRequest, ValidationView, WhoAmIView,
 };
@@ -73,6 +73,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<StepsActionRequest>();
     requests.add::<RenewalRequest>();
     requests.add::<ScaleRequest>();
+    requests.add::<LoadReport>();
     requests.add::<RollbackRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<JoinTokenRequest>();
