@@ -172,6 +172,10 @@ impl Engine {
                 self.tell_readings();
                 Ok(())
             }
+            Event::Usages(usages) => {
+                self.tell_usages(usages);
+                Ok(())
+            }
             Event::Asked(answer) => {
                 let _nobody_waits_any_more = answer.send(());
                 Ok(())

@@ -10,6 +10,7 @@ use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::lease::{Challenge, SealedLease};
 use sluice_common::supervision::{AttemptView, Exit, ToSupervisor};
 use sluice_common::time::Span;
+use sluice_common::usage::UsageReport;
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,6 +34,8 @@ pub(crate) enum Event {
     HostChanged(Box<Inventory>),
     /// New readings of the host.
     Readings(Box<Readings>),
+    /// What the running attempts used lately.
+    Usages(Vec<UsageReport>),
     /// An attempt saved its work this long ago.
     Checkpoint { attempt: AttemptId, ago: Span },
     /// Result of the host's health check.

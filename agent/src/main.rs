@@ -33,6 +33,7 @@ mod renewal;
 mod serve;
 mod state_files;
 mod supervisor;
+mod usage;
 mod warrants;
 
 use std::fs;

@@ -16,16 +16,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixSocket, UnixStream};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::engine::OUTBOX;
 use crate::event::{Event, ExecEvent};
 use crate::log_dedup::LogDedup;
+use crate::usage::UsageMeter;
 
 /// Time between two attempts to connect. Constant, because the supervisor is on this host and starts in
 /// milliseconds.
 const RETRY: Duration = Duration::from_millis(100);
+/// Time between two measurements of what attempts use.
+const MEASURE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest silence of a supervisor before it is asked for a sign of life.
 const ASK_AFTER: Duration = Duration::from_secs(2);
@@ -147,6 +151,7 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
         | FromSupervisor::Carved(..)
+        | FromSupervisor::Usages(_)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -224,6 +229,7 @@ fn first_words(
         | FromSupervisor::Health(_)
         | FromSupervisor::Challenge(_)
         | FromSupervisor::Carved(..)
+        | FromSupervisor::Usages(_)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -236,6 +242,7 @@ async fn read(
     ask: mpsc::Sender<()>,
 ) -> Result<(), SupervisorError> {
     let mut unanswered = 0;
+    let mut meter = UsageMeter::default();
     loop {
         let Ok(message) = timeout(ASK_AFTER, reader.next()).await else {
             if unanswered >= MAX_UNANSWERED {
@@ -259,6 +266,7 @@ async fn read(
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }
+            FromSupervisor::Usages(found) => Event::Usages(meter.read(found, clock::boot())),
             // Only `List` asks for a second hello, and this agent never sends it.
             FromSupervisor::Hello { .. } => return Err(SupervisorError::NoHello),
         };
@@ -274,10 +282,13 @@ async fn write(
     mut orders: mpsc::Receiver<ToSupervisor>,
     mut asked: mpsc::Receiver<()>,
 ) -> Result<(), SupervisorError> {
+    let mut measures = interval(MEASURE_INTERVAL);
+    measures.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let order = tokio::select! {
             order = orders.recv() => order.ok_or(SupervisorError::Closed)?,
             Some(()) = asked.recv() => ToSupervisor::Ping,
+            _ = measures.tick() => ToSupervisor::Measure,
         };
         stream
             .write_all(&frame(&order, MAX_SUPERVISION_FRAME_BYTES)?)

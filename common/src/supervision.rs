@@ -32,12 +32,12 @@ use crate::streams::StepStreams;
 use crate::submitter::Submitter;
 use crate::template::launch::HooksAndLimits;
 use crate::time::{Span, Time};
-use crate::usage::Usage;
+use crate::usage::{LiveUsage, Usage};
 use crate::wire::StopReason;
 pub use limits::{CpuAllocation, DeviceAccess, ResourceLimits};
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 8;
+pub const SUPERVISION_VERSION: u32 = 9;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -144,6 +144,8 @@ pub enum ToSupervisor {
     /// Give the GPU with this UUID, which no attempt has, this layout. Answered by [`FromSupervisor::Carved`]; a repeat is
     /// answered once.
     Carve(String, GpuLayout),
+    /// Measure what the running attempts use. Answered by [`FromSupervisor::Usages`].
+    Measure,
 }
 
 /// Message from the supervisor.
@@ -183,6 +185,8 @@ pub enum FromSupervisor {
     Challenge(Challenge),
     /// Result of [`ToSupervisor::Carve`], with its GPU and layout. After a failure the GPU may be cut in any way.
     Carved(String, GpuLayout, Option<CarveFailure>),
+    /// What the running attempts use.
+    Usages(Vec<(AttemptId, LiveUsage)>),
 }
 
 /// Signals that an agent may send.

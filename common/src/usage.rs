@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::AttemptId;
+
 /// Usage of all processes of an attempt. On hosts without accounting control groups it covers only the main process and
 /// its waited-for children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +17,26 @@ pub struct Usage {
     pub read_bytes: Option<u64>,
     /// Bytes written to storage.
     pub written_bytes: Option<u64>,
+}
+
+/// What the processes of an attempt use while it runs. `None` for what its host does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveUsage {
+    /// CPU time so far, in microseconds.
+    pub cpu_us: Option<u64>,
+    /// Memory in use, in bytes, without files in the cache that the kernel can drop.
+    pub memory_bytes: Option<u64>,
+}
+
+/// What an attempt used lately, as its host reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// Id of the attempt.
+    pub attempt: AttemptId,
+    /// Cores used since the report before, on average, in thousandths.
+    pub mcpu: Option<u64>,
+    /// Memory in use, in bytes.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Usage {

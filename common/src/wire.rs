@@ -42,7 +42,7 @@ use crate::submitter::Submitter;
 use crate::supervision::{BootMillis, Exit};
 use crate::template::launch::Launch;
 use crate::time::{Span, Time};
-use crate::usage::Usage;
+use crate::usage::{Usage, UsageReport};
 use crate::warrant::SealedWarrant;
 pub use heartbeat::{Heartbeat, HeartbeatAck};
 pub use logs::{LogReply, LogRequest, OutputSince};
@@ -176,6 +176,9 @@ pub enum FromNode {
     /// Ports and readiness of an attempt. Sent on each new link, after every change and repeated periodically, so that
     /// losing one message is harmless.
     Endpoint(Box<EndpointReport>),
+    /// What the running attempts used lately, repeated periodically. At most
+    /// [`MAX_ATTEMPTS_PER_NODE`](crate::limit::MAX_ATTEMPTS_PER_NODE).
+    Usages(Vec<UsageReport>),
 }
 
 /// An order to the agent, with sender and sequence number.

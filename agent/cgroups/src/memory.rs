@@ -30,6 +30,13 @@ pub(crate) fn set_max(group: &Path, bytes: u64) -> Result<(), GroupError> {
     file::write(&group.join(MAX), &bytes.to_string())
 }
 
+/// Memory in use by a group, in bytes, without files in the cache that the kernel can drop.
+pub(crate) fn used(group: &Path) -> Option<u64> {
+    let used = file::number(&group.join("memory.current"))?;
+    let cached = file::keyed_number(&group.join("memory.stat"), "inactive_file");
+    Some(used.saturating_sub(cached.unwrap_or(0)))
+}
+
 /// The highest memory use of a group so far, in bytes.
 pub(crate) fn peak(group: &Path) -> Option<u64> {
     file::number(&group.join("memory.peak"))

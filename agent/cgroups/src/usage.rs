@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_common::usage::Usage;
+use sluice_common::usage::{LiveUsage, Usage};
 
 use crate::{cpu, io, memory};
 
@@ -14,6 +14,14 @@ pub fn unified(group: &Path) -> Usage {
         peak_memory_bytes: memory::peak(group),
         read_bytes,
         written_bytes,
+    }
+}
+
+/// What a group of version 2 uses now.
+pub fn live(group: &Path) -> LiveUsage {
+    LiveUsage {
+        cpu_us: cpu::used_unified(group),
+        memory_bytes: memory::used(group),
     }
 }
 
@@ -51,6 +59,17 @@ mod tests {
         };
         assert_eq!(unified(full.path()), wanted);
         assert_eq!(unified(Path::new("/no/such")), Usage::default());
+        let live = tree(&[
+            ("cpu.stat", "usage_usec 1500\n"),
+            ("memory.current", "5000\n"),
+            (
+                "memory.stat",
+                "anon 3000\ninactive_file 1000\nactive_file 1000\n",
+            ),
+        ]);
+        let used = super::live(live.path());
+        assert_eq!((used.cpu_us, used.memory_bytes), (Some(1500), Some(4000)));
+        assert_eq!(super::live(Path::new("/no/such")), LiveUsage::default());
         let old = tree(&[("cpuacct.usage", "1500999\n")]);
         assert_eq!(legacy(old.path()).cpu_us, Some(1500));
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agent_core::Input;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::ToSupervisor;
+use sluice_common::usage::UsageReport;
 use sluice_common::wire::FromNode;
 
 use super::Engine;
@@ -67,6 +68,13 @@ impl Engine {
         if let Some((link, _)) = &self.link {
             let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
             self.say(*link, ToLink::Say(message));
+        }
+    }
+
+    /// As with readings, a report that does not fit is dropped.
+    pub(super) fn tell_usages(&self, usages: Vec<UsageReport>) {
+        if let Some((_, outbox)) = self.link.as_ref().filter(|_| !usages.is_empty()) {
+            let _ = outbox.try_send(ToLink::Say(FromNode::Usages(usages)));
         }
     }
 

@@ -34,7 +34,7 @@ use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{
     CpuAllocation, DeviceAccess, FreezeRefusal, FreezerState, OutOfMemory, ResourceLimits,
 };
-use sluice_common::usage::Usage;
+use sluice_common::usage::{LiveUsage, Usage};
 use tracing::{error, info, warn};
 
 use self::devices::DeviceFilters;
@@ -372,6 +372,18 @@ impl Groups {
             .as_ref()
             .map(|u| usage::unified(&u.group(&name)));
         newer.unwrap_or_default().or(self.legacy.usage(&name))
+    }
+
+    /// What the attempt's groups use now. Groups of version 1 count processor time alone.
+    pub fn live_usage(&self, attempt: &AttemptId) -> LiveUsage {
+        let name = directory(attempt);
+        let unified = self.unified.as_ref();
+        let newer = unified.map(|it| usage::live(&it.group(&name)));
+        let newer = newer.unwrap_or_default();
+        LiveUsage {
+            cpu_us: newer.cpu_us.or_else(|| self.legacy.usage(&name).cpu_us),
+            ..newer
+        }
     }
 
     /// The kernel's out-of-memory kills in the attempt's group, if there were any.

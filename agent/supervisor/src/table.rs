@@ -39,7 +39,7 @@ use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, StopSignal, ToSupervisor,
 };
-use sluice_common::usage::Usage;
+use sluice_common::usage::{LiveUsage, Usage};
 use tracing::{error, info, warn};
 
 use crate::attempt::{AfterHooksState, Attempt, Phase};
@@ -144,6 +144,14 @@ impl Table {
         }
     }
 
+    /// What the attempts use that run or are frozen.
+    fn usages(&self) -> Vec<(AttemptId, LiveUsage)> {
+        let live = self.attempts.iter();
+        let live = live.filter(|(_, attempt)| matches!(attempt.phase(), Phase::Running(..)));
+        live.map(|(id, _)| (id.clone(), self.groups.live_usage(id)))
+            .collect()
+    }
+
     /// Handles a message of the agent. Returns a direct answer; changes follow from [`Table::finish_turn`].
     pub fn on_message(&mut self, message: ToSupervisor, now: BootMillis) -> Option<FromSupervisor> {
         match message {
@@ -202,6 +210,7 @@ impl Table {
                 self.on_pin(&attempt, processors);
                 None
             }
+            ToSupervisor::Measure => Some(FromSupervisor::Usages(self.usages())),
             ToSupervisor::Carve(gpu, layout) => {
                 self.on_carve(gpu, layout, now);
                 None

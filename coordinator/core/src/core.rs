@@ -249,7 +249,7 @@ impl Core {
     pub fn service_load(&self, name: &ServiceName) -> Option<LoadSummary> {
         let service = self.ctx.state().services().get(name)?;
         let loads = self.ctx.service_loads(name)?;
-        Some(loads.summary(service.scale.metric, self.ctx.now()))
+        Some(loads.summary(service, self.ctx.now()))
     }
 
     /// Explains why a step is in its state; `None` if the step is not remembered. Reads the state as the last

@@ -10,6 +10,7 @@ pub(crate) mod backoff;
 pub(crate) mod load;
 pub(crate) mod plan;
 mod share;
+pub(crate) mod usage;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -97,9 +98,10 @@ fn rescale(ctx: &mut Context, name: &ServiceName) -> (bool, Option<Time>) {
     let limit = service
         .replica()
         .map_or(u32::MAX, |spec| within_limit(ctx, spec));
+    let loads = ctx.service_loads(name);
+    let total_milli = loads.and_then(|loads| loads.total_milli(service, now));
+    let requests = loads.and_then(|loads| loads.requests(now));
     let loads = ctx.service_loads_mut(name);
-    let total_milli = loads.total_milli(metric, now);
-    let requests = loads.requests(now);
     let input = ScaleInput {
         scale: &scale,
         count,

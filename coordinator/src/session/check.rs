@@ -331,6 +331,7 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessag
         FromNode::Supervisor(state) => supervisor(state),
         FromNode::Endpoint(report) => endpoint(report)?,
         FromNode::Carved { gpu, outcome } => carved(gpu, outcome)?,
+        FromNode::Usages(usages) => usages.truncate(MAX_ATTEMPTS_PER_NODE),
         FromNode::Checkpoint { .. }
         | FromNode::Health(HostHealth::Fit)
         | FromNode::Warrant { .. } => {}

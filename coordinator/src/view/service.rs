@@ -11,7 +11,7 @@ use sluice_common::api::{
 };
 use sluice_common::id::{PoolName, ServiceName};
 use sluice_common::request::{ResourceSettings, RolloutRequest};
-use sluice_common::service::{RequestLoad, ScaleSpec, ServiceState};
+use sluice_common::service::{RequestLoad, ScaleMetric, ScaleSpec, ServiceState};
 use sluice_common::step::StepSpec;
 
 use super::endpoint::ports;
@@ -81,7 +81,11 @@ fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<Autoscalin
     let count = known.count;
     let message = match (total, needed) {
         (None, _) | (_, None) => {
-            format!("`{metric}` was not reported for 15 seconds, so the number stays at {count}")
+            let by = match metric {
+                ScaleMetric::Cpu | ScaleMetric::Memory => "no host has measured",
+                ScaleMetric::Concurrency | ScaleMetric::Rps => "no gateway has reported",
+            };
+            format!("{by} `{metric}` for 15 seconds, so the number stays at {count}")
         }
         (Some(total), Some(needed)) => {
             let load = format!("`{metric}` is {total}, with a target of {target} for each replica");

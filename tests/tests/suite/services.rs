@@ -168,3 +168,23 @@ fn a_version_that_fails_is_rolled_back_and_a_step_may_not_have_its_fields() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn the_number_follows_the_cores_that_replicas_use() {
+    let dev = Dev::start();
+    let document = "kind: service\nname: web\ngrace_period: 1s\nrollout: {drain_timeout: 0s}\n\
+                    resources: {cpu_count: 0.1, min_replicas: 1, max_replicas: 3, autoscaling_metric: cpu, \
+                    autoscaling_target: 60}\n\
+                    command: [sh, -c, \"while :; do :; done\"]\n";
+    apply(&dev, document);
+    until_ready(&dev, &["web-1"]);
+    let measured = eventually("a measurement", || {
+        let load = service(&dev)["autoscaling"]["total"].clone();
+        load.as_f64().filter(|total| *total > 0.0)
+    });
+    // A whole core, if it is not limited, is ten times what it asks for.
+    until_ready(&dev, &["web-1", "web-2", "web-3"]);
+    let told = dev.ok(&["describe", "service", "web"]);
+    assert!(measured > 60.0 && told.contains("`cpu` is "), "{told}");
+    dev.ok(&["delete", "service", "web"]);
+}

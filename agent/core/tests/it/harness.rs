@@ -484,6 +484,7 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
             panic!("the core knows of no {exec:?}")
         }
+        ToSupervisor::Measure => panic!("the core measures nothing"),
         ToSupervisor::Carve(gpu, layout) => format!("carve {gpu} into {layout}"),
         ToSupervisor::Notice {
             attempt, kill_at, ..

@@ -749,6 +749,7 @@ impl World {
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("the core knows of no {exec:?}")
             }
+            ToSupervisor::Measure => panic!("the core measures nothing"),
             ToSupervisor::Carve(gpu, _) => panic!("nobody ordered to cut {gpu}"),
         }
     }

@@ -208,7 +208,7 @@ impl Client {
                     .collect();
             }
             FromSupervisor::Health(health) => self.health = Some(health),
-            FromSupervisor::Pong => {}
+            FromSupervisor::Pong | FromSupervisor::Usages(_) => {}
             FromSupervisor::Carved(_, _, failure) => self.carved.push(failure),
             FromSupervisor::Challenge(challenge) => self.challenge = Some(challenge),
             FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),

@@ -23,7 +23,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::template::launch::{HookRun, HooksAndLimits, ProcessLimit};
 use sluice_common::time::{Span, Time};
-use sluice_common::usage::Usage;
+use sluice_common::usage::{LiveUsage, Usage};
 use sluice_common::wire::StopReason;
 
 /// Protocol version of the bytes below.
@@ -533,4 +533,16 @@ fn a_gpu_that_is_cut() {
         let golden = format!("06000000 {gpu} {slices} 01 {golden}");
         check(&carved(Some(failure)), &golden);
     }
+}
+
+#[test]
+fn what_attempts_use() {
+    check(&ToSupervisor::Measure, "10000000");
+    let usage = LiveUsage {
+        cpu_us: Some(5),
+        memory_bytes: None,
+    };
+    let used = FromSupervisor::Usages(vec![(attempt(), usage)]);
+    let golden = format!("07000000 0100000000000000 {ATTEMPT} 01 0500000000000000 00");
+    check(&used, &golden);
 }

@@ -32,7 +32,7 @@ use sluice_common::submitter::Submitter;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{HookRun, HooksAndLimits, Launch, ProcessLimit};
 use sluice_common::time::{Span, Time};
-use sluice_common::usage::Usage;
+use sluice_common::usage::{Usage, UsageReport};
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Heartbeat,
@@ -757,6 +757,17 @@ fn ports_and_readiness() {
          00 01 01000000 0100000000000000 'x'          # not ready, what liveness saw"
     );
     check(&FromNode::Endpoint(Box::new(report)), &golden);
+}
+
+#[test]
+fn what_attempts_use() {
+    let report = UsageReport {
+        attempt: attempt(),
+        mcpu: Some(5),
+        memory_bytes: None,
+    };
+    let golden = format!("0b000000 0100000000000000 {ATTEMPT} 01 0500000000000000 00");
+    check(&FromNode::Usages(vec![report]), &golden);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::hosts::changes::on_change;
 use crate::hosts::link::{on_heard, settle_node};
 use crate::hosts::statuses::take_status;
 use crate::input::SessionId;
+use crate::services::usage::on_usages;
 
 pub(crate) fn on_from_node(
     ctx: &mut Context,
@@ -36,6 +37,7 @@ pub(crate) fn on_from_node(
         FromNode::GpuStates(states) => on_change(ctx, node, HostChange::GpuStates(states)),
         FromNode::Checkpoint { attempt, ago } => on_checkpoint(ctx, node, attempt, ago),
         FromNode::Endpoint(report) => on_endpoint(ctx, node, *report),
+        FromNode::Usages(usages) => on_usages(ctx, node, usages),
         FromNode::Health(health) => on_change(ctx, node, HostChange::Health(health)),
         FromNode::Carved { gpu, outcome } => on_carved(ctx, node, &gpu, outcome),
         FromNode::Supervisor(supervisor) => {

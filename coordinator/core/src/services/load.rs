@@ -3,11 +3,12 @@
 
 use alloc::collections::BTreeMap;
 
-use sluice_common::id::ReporterName;
+use sluice_common::id::{ReporterName, StepId};
 use sluice_common::service::{RequestLoad, ScaleMetric};
 use sluice_common::time::{Span, Time};
 
 use super::autoscale::NeedHistory;
+use crate::model::service::Service;
 
 /// Time for which a report counts.
 const REPORT_LIMIT: Span = Span::from_secs(15);
@@ -30,6 +31,8 @@ pub struct LoadSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceLoads {
     reports: BTreeMap<ReporterName, (Time, RequestLoad)>,
+    /// What each replica uses of what it asks for, in thousandths of a percent.
+    used: BTreeMap<StepId, (Time, u64)>,
     pub(crate) history: Option<NeedHistory>,
 }
 
@@ -53,28 +56,53 @@ impl ServiceLoads {
         })
     }
 
-    /// The value of a metric for all replicas together, in thousandths; `None` if it is unknown.
-    pub(crate) fn total_milli(&self, metric: ScaleMetric, now: Time) -> Option<u64> {
+    /// Takes what a replica uses.
+    pub(crate) fn use_by(&mut self, replica: StepId, milli: u64, now: Time) {
+        self.used.retain(|_, (at, _)| now.since(*at) < REPORT_LIMIT);
+        self.used.insert(replica, (now, milli));
+    }
+
+    /// The value of the service's metric for all replicas together, in thousandths; `None` if it is unknown.
+    pub(crate) fn total_milli(&self, service: &Service, now: Time) -> Option<u64> {
         let requests = self.requests(now);
-        match metric {
+        match service.scale.metric? {
             ScaleMetric::Concurrency => requests.map(|load| load.concurrency_milli),
             ScaleMetric::Rps => requests.map(|load| load.rps_milli),
-            ScaleMetric::Cpu | ScaleMetric::Memory => None,
+            ScaleMetric::Cpu | ScaleMetric::Memory => self.used_milli(service, now),
         }
     }
 
+    /// What the replicas that are ready use. One that nobody measured lately counts as much as the target.
+    fn used_milli(&self, service: &Service, now: Time) -> Option<u64> {
+        let target = service.scale.target_milli?;
+        let serving = service.live().filter(|it| it.phase.is_serving());
+        let fresh = serving.map(|replica| {
+            let used = self.used.get(&replica.step);
+            used.filter(|(at, _)| now.since(*at) < REPORT_LIMIT)
+        });
+        let (mut total, mut is_known) = (0_u64, false);
+        for used in fresh {
+            is_known |= used.is_some();
+            total = total.saturating_add(used.map_or(target, |(_, milli)| *milli));
+        }
+        is_known.then_some(total)
+    }
+
     /// The load at a time.
-    pub(crate) fn summary(&self, metric: Option<ScaleMetric>, now: Time) -> LoadSummary {
+    pub(crate) fn summary(&self, service: &Service, now: Time) -> LoadSummary {
         LoadSummary {
             requests: self.requests(now),
-            total_milli: metric.and_then(|metric| self.total_milli(metric, now)),
+            total_milli: self.total_milli(service, now),
             needed: self.history.as_ref().map(NeedHistory::needed),
         }
     }
 
     /// The time at which the first report ceases to count.
     pub(crate) fn expires_at(&self, now: Time) -> Option<Time> {
-        self.fresh(now).map(|(at, _)| *at + REPORT_LIMIT).min()
+        let reports = self.fresh(now).map(|(at, _)| *at);
+        let measured = self.used.values().map(|(at, _)| *at);
+        let ends = reports.chain(measured).map(|at| at + REPORT_LIMIT);
+        ends.filter(|at| *at > now).min()
     }
 
     fn fresh(&self, now: Time) -> impl Iterator<Item = &(Time, RequestLoad)> {

@@ -4,6 +4,8 @@ use sluice_common::id::ReporterName;
 use sluice_common::pool::PolicySpec;
 use sluice_common::service::{RequestLoad, ScaleMetric, ScaleSpec};
 use sluice_common::time::Span;
+use sluice_common::usage::UsageReport;
+use sluice_common::wire::FromNode;
 
 use super::harness::*;
 use super::services::{known, phases, put, range, run_all, service, stop_all, web};
@@ -129,4 +131,56 @@ fn a_service_that_is_unknown_or_deleted_takes_no_report() {
     let refused = report(&mut harness, "g", 1).unwrap_err();
     assert!(matches!(refused, Refusal::UnknownService { .. }));
     assert_eq!(harness.core.service_load(&web()), None);
+}
+
+/// Half of its core for each replica.
+fn by_cpu(min: u32, max: u32) -> ScaleSpec {
+    ScaleSpec {
+        metric: Some(ScaleMetric::Cpu),
+        target_milli: Some(50_000),
+        ..by_concurrency(min, max)
+    }
+}
+
+fn use_cores(harness: &mut Harness, on: &str, attempts: &[(&str, u64)]) {
+    let reports = attempts.iter().map(|(attempt, mcpu)| UsageReport {
+        attempt: super::harness::attempt(attempt),
+        mcpu: Some(*mcpu),
+        memory_bytes: Some(7),
+    });
+    harness.say(on, FromNode::Usages(reports.collect()));
+}
+
+#[test]
+fn replicas_follow_the_cores_that_their_hosts_measure() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_cpu(1, 6)));
+    run_all(&mut harness);
+    use_cores(&mut harness, "n", &[("web-1.1", 1000), ("other.1", 9000)]);
+    assert_eq!(known(&harness).count, 2);
+    run_all(&mut harness);
+    use_cores(&mut harness, "n", &[("web-1.1", 1000)]);
+    let total = |harness: &Harness| harness.core.service_load(&web()).unwrap().total_milli;
+    assert_eq!(total(&harness), Some(150_000), "nobody measured the second");
+    use_cores(&mut harness, "n", &[("web-1.1", 1000), ("web-2.1", 900)]);
+    assert_eq!((total(&harness), known(&harness).count), (Some(190_000), 4));
+    harness.pass(300);
+    assert_eq!((total(&harness), known(&harness).count), (None, 4));
+}
+
+#[test]
+fn a_host_is_believed_about_its_own_replicas_and_within_what_it_has() {
+    let mut harness = Harness::one_node(4, 16);
+    harness.hello(hello("m", 0, 2));
+    put(&mut harness, service(by_cpu(1, 100)));
+    run_all(&mut harness);
+    let on = harness.placed("web-1").0;
+    let other = if on == "n" { "m" } else { "n" };
+    use_cores(&mut harness, other, &[("web-1.1", 1000)]);
+    use_cores(&mut harness, &on, &[("web-1.2", 1000), ("nobody.1", 1)]);
+    assert_eq!(known(&harness).count, 1);
+    use_cores(&mut harness, &on, &[("web-1.1", u64::MAX)]);
+    let cores = if on == "n" { 16 } else { 2 };
+    let load = harness.core.service_load(&web()).unwrap();
+    assert_eq!(load.total_milli, Some(cores * 100_000));
 }

@@ -401,6 +401,7 @@ impl SimHost {
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("agent-core knows of no {exec:?}")
             }
+            ToSupervisor::Measure => panic!("the core measures nothing"),
             ToSupervisor::Carve(gpu, _) => panic!("no platform asks for slices of {gpu}"),
         }
     }
