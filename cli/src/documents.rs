@@ -199,8 +199,8 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
         max_nodes: most,
         max_events: most,
     };
-    // The lines around a mistake may contain the variables of a step.
-    let options = serde_saphyr::options! { budget: budget, with_snippet: !text.contains("env") };
+    // The lines around a mistake may contain secrets.
+    let options = serde_saphyr::options! { budget: budget, with_snippet: false };
     let read = serde_saphyr::from_multiple_with_options(text, options);
     read.map_err(|e| Failure::Failed(unread(file, text, &e)))
 }
@@ -211,12 +211,11 @@ fn unread(file: &str, text: &str, error: &impl ToString) -> String {
     if words.contains("budget breached: Documents") {
         return format!("{file}: there are more than {MAX_DOCUMENTS} documents in it: split it");
     }
-    let words = words.strip_prefix("error: ").unwrap_or(&words);
     let words = words.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
-    let told = words.strip_prefix("line ").and_then(|rest| {
-        let (line, rest) = rest.split_once(" column ")?;
+    let told = words.rsplit_once(" at line ").and_then(|(why, at)| {
+        let (line, column) = at.split_once(", column ")?;
         let place = DocumentLocation::of_line(file, text, line.parse().ok()?);
-        Some(format!("{place}: column {rest}"))
+        Some(format!("{place}: column {column}: {why}"))
     });
     told.unwrap_or_else(|| format!("{file}: {words}"))
 }

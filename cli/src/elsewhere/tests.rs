@@ -77,7 +77,7 @@ fn what_gpuctl_has_and_sluice_not_is_refused_by_name() {
         ("kind: compute\njob: {name: a, epochs: 3}\nenvironment: {command: [b]}\n".to_owned(), "job.epochs: `3`: gpuctl does not read it"),
         ("kind: compute\njob: {name: a, priority: urgent}\nenvironment: {command: [b]}\n".to_owned(), "job.priority: `urgent`: write `high`"),
         ("kind: compute\njob: {name: a}\nenvironment: {image: b}\n".to_owned(), "environment.command: it is missing"),
-        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], imagePullSecret: c}\n".to_owned(), "environment.imagePullSecret: `c`: a step uses the login"),
+        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], imagePullSecret: c}\n".to_owned(), "environment.imagePullSecret: a step uses the login"),
         ("kind: compute\njob: {name: a}\nenvironment: {command: [b], env: [{name: A, value: [secret]}]}\n".to_owned(), "environment.env[0].value: write a text"),
         ("kind: pool\npool: {name: a}\nnodes: {b: {gpu-type: [c]}}\n".to_owned(), "nodes.b.gpu-type: `[...]`: write a text"),
         ("kind: pool\npool: {description: a}\n".to_owned(), "pool.name: it is missing"),
@@ -179,14 +179,44 @@ fn what_determined_has_and_sluice_not_is_refused_by_name() {
         let error = refused(text);
         assert!(error.contains(told), "{text}: {error}");
     }
-    // A secret in a value of the wrong kind is not shown.
+}
+
+#[test]
+fn what_is_wrong_about_a_variable_is_told_without_its_value() {
+    let gpuctl = |env: &str| {
+        format!("kind: compute\njob: {{name: a}}\nenvironment: {{command: [b], {env}}}\n")
+    };
+    let pod = |env: &str| {
+        format!("pod_templates: {{t: {{spec: {{containers: [{{name: main, {env}}}]}}}}}}\n")
+    };
     for text in [
-        "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
-        "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n",
+        "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n".to_owned(),
+        "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n".to_owned(),
+        "entrypoint: a\nenvironment: {registry_auth: hunter2}\n".to_owned(),
+        "resource_pools: [{pool_name: a, task_container_defaults: {environment_variables: A=hunter2}}]\n".to_owned(),
+        "resource_pools: [{pool_name: a, task_container_defaults: {environment_variables: [hunter2]}}]\n".to_owned(),
+        gpuctl("env: A=hunter2"),
+        gpuctl("env: [A=hunter2]"),
+        gpuctl("env: [{name: A, valeu: hunter2}]"),
+        gpuctl("envs: {A: hunter2}"),
+        pod("env: [{name: A, value: '{{x}} hunter2'}]"),
+        pod("env: [{name: A, value: '{% hunter2'}]"),
+        pod("env: [{name: A, value: '{{hunter2'}]"),
+        pod("env: [{name: A, valueFrom: hunter2}]"),
+        pod("env: A=hunter2"),
+        "pools: {p: {common_default_variables: A=hunter2}}\n".to_owned(),
     ] {
-        let error = refused(text);
-        assert!(!error.contains("hunter2"), "{error}");
+        let error = refused(&text);
+        assert!(!error.contains("hunter2"), "{text}: {error}");
     }
+    // Numbers are values too.
+    let error = refused(&pod("env: [{name: A, value: 4711}]"));
+    assert!(!error.contains("4711"), "{error}");
+    // What is no YAML is told without the lines around it.
+    let text = "db: {password: hunter2}\ndb: {}\n";
+    let error = documents::placed(text, "f.yaml").unwrap_err().to_string();
+    assert!(error.contains("duplicate mapping key: db"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
 }
 
 fn osmo() -> Value {
@@ -284,13 +314,13 @@ fn what_osmo_has_and_sluice_not_is_refused_by_name() {
             pod(
                 json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{{NONE}}"}]}]}),
             ),
-            "pod_templates.t: there is no variable `NONE`",
+            "pod_templates.t: variable `A`: there is no variable `NONE`",
         ),
         (
             pod(
                 json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{% if b %}"}]}]}),
             ),
-            "there is no Jinja but",
+            "pod_templates.t: variable `A`: there is no Jinja but",
         ),
         (
             pod(json!({"containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}}}]})),
