@@ -252,7 +252,12 @@ fn foreign(translation: elsewhere::Translation) -> Result<(Vec<Document>, Vec<St
         TranslationItem::Document(fields) => document(Value::Object(fields)),
         TranslationItem::Foreign(document) => Ok(Document::Foreign(document)),
     });
-    Ok((documents.collect::<Result<_, _>>()?, translation.notes))
+    let mut documents: Vec<Document> = documents.collect::<Result<_, _>>()?;
+    if documents.is_empty() {
+        let what = "nothing of this document has a counterpart";
+        documents.push(Document::ReadOnly(what.to_owned()));
+    }
+    Ok((documents, translation.notes))
 }
 
 fn document(value: Value) -> Result<Document, String> {

@@ -212,6 +212,26 @@ impl ForeignFields {
         each.collect()
     }
 
+    /// Reads a list of lines `NAME=VALUE`, of which `at` is the path.
+    pub(super) fn variables(lines: Value, at: &str) -> Result<Map<String, Value>, String> {
+        let lines = match lines {
+            Value::Null => Vec::new(),
+            Value::Array(lines) => lines,
+            _ => return Err(format!("{at}: write a list of `NAME=VALUE`")),
+        };
+        let mut variables = Map::new();
+        for line in lines {
+            let variable = line.as_str().and_then(|line| line.split_once('='));
+            let (name, value) =
+                variable.ok_or_else(|| format!("{at}: write a list of `NAME=VALUE`"))?;
+            if variables.insert(name.to_owned(), value.into()).is_some() {
+                let name = safe(name);
+                return Err(format!("{at}: `{name}` is there twice: write it once"));
+            }
+        }
+        Ok(variables)
+    }
+
     /// Returns the fields that nobody took.
     pub(super) fn rest(self) -> Map<String, Value> {
         self.fields
@@ -224,6 +244,15 @@ impl ForeignFields {
             true => format!("{path}: {way}"),
             false => format!("{path}: `{}`: {way}", shown(value)),
         }
+    }
+
+    /// Explains that a field says what another one says too.
+    pub(super) fn twice(&self, name: &str, other: &str) -> String {
+        let path = self.path(name);
+        format!(
+            "{path}: it is there as `{}` too: write it once",
+            safe(other)
+        )
     }
 
     /// Refuses the first field that is there and has no counterpart.
