@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use sluice_common::amount::parse_memory;
 use sluice_common::api::{GpuView, NodeView};
 use sluice_common::platform::slug;
+use sluice_common::pool::PolicySpec;
 use sluice_common::step::WorkKind;
 
 use super::fields::{ForeignFields, Refusal};
@@ -133,7 +134,12 @@ fn quotas(mut file: ForeignFields) -> Result<Translation, String> {
         if let Some(gpus) = amounts.count("gpu")? {
             limit.insert("gpu".to_owned(), gpus.into());
         }
+        let path = amounts.path_of_all();
         amounts.end()?;
+        let limit = json!({"limit": limit});
+        let policy: PolicySpec =
+            serde_json::from_value(limit).map_err(|e| format!("{path}: {e}"))?;
+        let limit = policy.limit;
         let quota = ForeignDocument::Quota(Quota { subject, limit });
         translation.documents.push(TranslationItem::Foreign(quota));
     }

@@ -83,6 +83,7 @@ fn what_gpuctl_has_and_sluice_not_is_refused_by_name() {
         ("kind: pool\npool: {description: a}\n".to_owned(), "pool.name: it is missing"),
         ("kind: quota\nquota: {name: a}\n".to_owned(), "namespace: it is missing"),
         ("kind: quota\nnamespace: {default: {gpu: 1}}\ndefault: {gpu: 2}\n".to_owned(), "default: it is there as `namespace.default` too"),
+        ("kind: quota\nnamespace: {a: {memory: lots}}\n".to_owned(), "namespace.a: "),
         (job("resources: {gpu: 1, accelerator_count: 2}"), "resources.accelerator_count: it is there as `gpu` too"),
         ("kind: compute\njob: {name: a}\nenvironment: {command: [b], env: [{name: A, value: 1}, {name: A, value: 2}]}\n".to_owned(), "environment.env[1].name: it is there twice"),
     ] {
@@ -209,6 +210,10 @@ fn what_determined_has_and_sluice_not_is_refused_by_name() {
         (
             "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
             "db: only `resource_manager` and `resource_pools`",
+        ),
+        (
+            "resource_manager: {default_aux_resource_pool: a b}\n",
+            "resource_manager.default_aux_resource_pool: `a b`: ",
         ),
         (
             "resource_manager: {type: kubernetes}\n",

@@ -1,9 +1,13 @@
 //! Pools of `master.yaml`, with the rules of its schedulers, and the pools of steps that name none.
 
+use std::fmt::Display;
+
 use serde_json::{Map, Value, json};
+use sluice_common::cluster::DefaultPool;
+use sluice_common::id::PoolName;
 
 use super::super::fields::{ForeignFields, Refusal};
-use super::super::translation::{Translation, TranslationItem};
+use super::super::translation::{ForeignDocument, Translation, TranslationItem};
 use super::POLICY_PRIORITY;
 use crate::render::safe;
 
@@ -45,14 +49,14 @@ pub(super) fn translate(mut file: ForeignFields) -> Result<Translation, String> 
             return Err(manager.wrong("type", &kind.into(), way));
         }
         scheduler = manager.object("scheduler")?.map(rules_of).transpose()?;
-        let cpu = manager.text("default_aux_resource_pool")?;
-        let gpu = manager.text("default_compute_resource_pool")?;
+        let pools = DefaultPool {
+            cpu: pool_name(&mut manager, "default_aux_resource_pool")?,
+            gpu: pool_name(&mut manager, "default_compute_resource_pool")?,
+        };
         manager.end()?;
-        if cpu.is_some() || gpu.is_some() {
-            translation.add(
-                "cluster",
-                [("default_pool", json!({"cpu": cpu, "gpu": gpu}))],
-            );
+        if !pools.is_empty() {
+            let pools = ForeignDocument::DefaultPool(pools);
+            translation.documents.push(TranslationItem::Foreign(pools));
         }
     }
     let pools = file.objects("resource_pools")?;
@@ -72,6 +76,15 @@ pub(super) fn translate(mut file: ForeignFields) -> Result<Translation, String> 
             safe(name)
         )),
     }
+}
+
+fn pool_name(manager: &mut ForeignFields, field: &'static str) -> Result<Option<PoolName>, String> {
+    let Some(text) = manager.text(field)? else {
+        return Ok(None);
+    };
+    let name = PoolName::new(text.as_str());
+    let wrong = |e: &dyn Display| manager.wrong(field, &text.clone().into(), &e.to_string());
+    name.map(Some).map_err(|e| wrong(&e))
 }
 
 fn resource_pool(
