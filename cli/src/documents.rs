@@ -80,7 +80,8 @@ pub(crate) enum SkippedDocument {
     Step,
     /// A document of another tool, which `apply` carries out by itself.
     Foreign(ForeignDocument),
-    Service,
+    /// A service, which has a call of its own.
+    Service(Box<StepRequest>),
     /// A read-only object, left as it is.
     ReadOnly(String),
 }
@@ -91,7 +92,7 @@ impl Document {
         match self {
             Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(SkippedDocument::Step),
-            Document::Service(_) => Err(SkippedDocument::Service),
+            Document::Service(service) => Err(SkippedDocument::Service(service)),
             Document::Host(host) => Err(SkippedDocument::Host(host)),
             Document::Foreign(document) => Err(SkippedDocument::Foreign(document)),
             Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
