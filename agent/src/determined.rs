@@ -117,12 +117,13 @@ pub(crate) fn read(path: &Path) -> Result<ForeignAgent, ForeignAgentError> {
     }
 }
 
-/// Whether a value changes anything: an empty text or map does not.
-fn says_something(value: &Value) -> bool {
+/// Whether a value changes anything: an empty text or map does not, nor a count of 0. A number of `visible_gpus` is an
+/// index.
+fn says_something(name: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => !text.is_empty(),
         Value::Object(fields) => !fields.is_empty(),
-        Value::Number(number) => number.as_u64() != Some(0),
+        Value::Number(number) => name == "visible_gpus" || number.as_u64() != Some(0),
         _ => true,
     }
 }
@@ -151,7 +152,7 @@ fn parse(text: &str) -> Result<ForeignAgent, String> {
         }
     }
     for (name, way) in REFUSED {
-        if let Some(value) = fields.remove(name).filter(says_something) {
+        if let Some(value) = fields.remove(name).filter(|it| says_something(name, it)) {
             // A proxy's address or a hook may hold a secret.
             let value = match value {
                 Value::String(text) if !name.ends_with("proxy") => {
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn name_and_pool_are_taken_and_the_rest_is_told() {
-        let agent = parse("master_host: 10.0.0.1\nmaster_port: 8080\nagent_id: gpu-7\nresource_pool: training\nslot_type: auto\nvisible_gpus: \"\"\n").unwrap();
+        let agent = parse("master_host: 10.0.0.1\nmaster_port: 8080\nagent_id: gpu-7\nresource_pool: training\nslot_type: auto\nvisible_gpus: \"\"\nartificial_slots: 0\n").unwrap();
         assert_eq!(agent.node.as_deref(), Some("gpu-7"));
         assert_eq!(agent.pool.as_deref(), Some("training"));
         assert_eq!(agent.notes.len(), 2, "{:?}", agent.notes);
@@ -201,6 +202,7 @@ mod tests {
                 "visible_gpus: \"0,1\"",
                 "visible_gpus: `0,1`: all GPUs of the host join",
             ),
+            ("visible_gpus: 0", "visible_gpus: `0`: all GPUs"),
             ("slot_type: none", "slot_type: `none`"),
             ("hooks: {on_connection_lost: [reboot]}", "hooks: "),
             ("agent_id: [a]", "agent_id: write a text"),

@@ -80,7 +80,8 @@ pub(crate) enum SkippedDocument {
     Step,
     /// A document of another tool, which `apply` carries out by itself.
     Foreign(ForeignDocument),
-    Service,
+    /// A service, which has a call of its own.
+    Service(Box<StepRequest>),
     /// A read-only object, left as it is.
     ReadOnly(String),
 }
@@ -91,7 +92,7 @@ impl Document {
         match self {
             Document::Put(document) => Ok(*document),
             Document::Step(_) => Err(SkippedDocument::Step),
-            Document::Service(_) => Err(SkippedDocument::Service),
+            Document::Service(service) => Err(SkippedDocument::Service(service)),
             Document::Host(host) => Err(SkippedDocument::Host(host)),
             Document::Foreign(document) => Err(SkippedDocument::Foreign(document)),
             Document::ReadOnly(what) => Err(SkippedDocument::ReadOnly(what)),
@@ -199,8 +200,8 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
         max_nodes: most,
         max_events: most,
     };
-    // The lines around a mistake may contain the variables of a step.
-    let options = serde_saphyr::options! { budget: budget, with_snippet: !text.contains("env") };
+    // The lines around a mistake may contain secrets.
+    let options = serde_saphyr::options! { budget: budget, with_snippet: false };
     let read = serde_saphyr::from_multiple_with_options(text, options);
     read.map_err(|e| Failure::Failed(unread(file, text, &e)))
 }
@@ -211,12 +212,11 @@ fn unread(file: &str, text: &str, error: &impl ToString) -> String {
     if words.contains("budget breached: Documents") {
         return format!("{file}: there are more than {MAX_DOCUMENTS} documents in it: split it");
     }
-    let words = words.strip_prefix("error: ").unwrap_or(&words);
     let words = words.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
-    let told = words.strip_prefix("line ").and_then(|rest| {
-        let (line, rest) = rest.split_once(" column ")?;
+    let told = words.rsplit_once(" at line ").and_then(|(why, at)| {
+        let (line, column) = at.split_once(", column ")?;
         let place = DocumentLocation::of_line(file, text, line.parse().ok()?);
-        Some(format!("{place}: column {rest}"))
+        Some(format!("{place}: column {column}: {why}"))
     });
     told.unwrap_or_else(|| format!("{file}: {words}"))
 }
@@ -253,7 +253,12 @@ fn foreign(translation: elsewhere::Translation) -> Result<(Vec<Document>, Vec<St
         TranslationItem::Document(fields) => document(Value::Object(fields)),
         TranslationItem::Foreign(document) => Ok(Document::Foreign(document)),
     });
-    Ok((documents.collect::<Result<_, _>>()?, translation.notes))
+    let mut documents: Vec<Document> = documents.collect::<Result<_, _>>()?;
+    if documents.is_empty() {
+        let what = "nothing of this document has a counterpart";
+        documents.push(Document::ReadOnly(what.to_owned()));
+    }
+    Ok((documents, translation.notes))
 }
 
 fn document(value: Value) -> Result<Document, String> {

@@ -59,10 +59,8 @@ impl Client {
     }
 
     /// Calls `GET /v1/endpoints`.
-    pub(crate) fn endpoints(&self, service: Option<&str>) -> Result<Vec<EndpointView>, ApiError> {
-        let service = service.map(|service| ("service", service.to_owned()));
-        let query: Query<'_> = service.into_iter().collect();
-        let page: Page<EndpointView> = self.get("/v1/endpoints", &query)?;
+    pub(crate) fn endpoints(&self) -> Result<Vec<EndpointView>, ApiError> {
+        let page: Page<EndpointView> = self.get("/v1/endpoints", &Query::new())?;
         Ok(page.items)
     }
 }

@@ -2,41 +2,29 @@
 
 mod fields;
 mod foreign;
+mod report;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use sluice_common::api::{
-    ApplyRequest, CarvePlanView, ChangeOutcome, DeleteDocument, DocumentKind, InUseView,
-    PutDocument, SpecChangeView,
-};
+use sluice_common::api::{ApplyRequest, DeleteDocument, PutDocument};
 use sluice_common::document::{PolicyId, PoolObjectId, SpecDocument};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::Detail;
+use sluice_common::request::StepRequest;
 
 use super::outage_note;
 use super::services::{self, FileService};
-use crate::args::{ApplyArgs, Format};
-use crate::client::{ApiError, ApplyResult, Client, Fields, RetryLimit};
+use crate::args::ApplyArgs;
+use crate::client::{ApiError, ApplyResult, Client, RetryLimit};
 use crate::documents::{self, Document, DocumentLocation, LocatedDocument, SkippedDocument};
 use crate::elsewhere::ForeignDocument;
-use crate::failure::{FAILED, Failure};
+use crate::failure::Failure;
 use crate::out::Out;
-use crate::render::{safe, shortened};
-use crate::show;
 use foreign::ForeignChanges;
+pub(super) use report::{ChangeOptions, Report, ServiceOutcome};
 
 /// Subject of submitted steps if none is named.
 const DEFAULT_SUBJECT: &str = "default";
-/// Steps named in one line.
-const NAMED_STEPS: usize = 10;
-
-/// Options of a change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChangeOptions {
-    pub(super) dry_run: bool,
-    pub(super) force: bool,
-}
 
 /// Runs `sluice apply`.
 pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Failure> {
@@ -71,19 +59,19 @@ pub(super) fn documents(
     {
         let notes = notes.iter();
         notes.for_each(|note| out.warning(&place.noted(note)));
-        if let Document::Service(service) = document {
-            found_services.push((*service, place));
-            continue;
-        }
         match put(document, &place, out)? {
             Some(AppliedDocument::Put(document)) => {
                 request.put.push(*document);
                 places.push(place);
             }
             Some(AppliedDocument::Foreign(document)) => foreign.add(document, place),
+            Some(AppliedDocument::Service(service)) => {
+                found_services.push(FileService::new(*service, place)?);
+            }
             None => {}
         }
     }
+    services::fill_subjects(client, &mut found_services, out)?;
     foreign.check(client, out)?;
     for (document, place) in foreign.documents(client, &request.put, out)? {
         request.put.push(document);
@@ -92,15 +80,15 @@ pub(super) fn documents(
     open_new_pools(client, &mut request.put);
     // A pool of gpuctl that is as its file says leaves only nodes to be moved.
     let has_others = foreign.has_nodes() || !found_services.is_empty();
-    let mut code = 0;
+    let mut report = Report::new(options, out);
     if !(request.put.is_empty() && has_others) {
-        let made = make(client, &request, options, out);
-        code = made.map_err(|failure| placed(failure, &places))?;
+        let made = changed(client, &request, options, out);
+        report.changes(made.map_err(|failure| placed(failure, &places))?)?;
     }
     let moved = foreign.move_nodes(client, options, out)?;
     // Each by itself, and after the pools in which they run.
-    let of_services = services::put(client, &found_services, options.dry_run, out)?;
-    Ok(code.max(moved).max(of_services))
+    services::put(client, &found_services, options.dry_run, &mut report, out)?;
+    Ok(report.end()?.max(moved))
 }
 
 /// Adds a policy of the caller's own subject to a new pool without any policy, so that its maker can use it at once. It
@@ -145,13 +133,6 @@ pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDelete, Failure> {
         document, place, ..
     } in read(file)?
     {
-        let document = match document {
-            Document::Service(service) => {
-                services.push((*service, place));
-                continue;
-            }
-            other => other,
-        };
         match put(document, &place, out)? {
             Some(AppliedDocument::Put(document)) => {
                 deletes.push((delete(*document, &place)?, place))
@@ -160,6 +141,9 @@ pub(super) fn deletes(file: &Path, out: Out) -> Result<FileDelete, Failure> {
                 let delete = foreign::delete(&document);
                 let delete = delete.map_err(|why| Failure::Failed(format!("{place}: {why}")))?;
                 deletes.push((delete, place));
+            }
+            Some(AppliedDocument::Service(service)) => {
+                services.push(FileService::new(*service, place)?);
             }
             None => {}
         }
@@ -231,6 +215,7 @@ fn read(file: &Path) -> Result<Vec<LocatedDocument>, Failure> {
 enum AppliedDocument {
     Put(Box<PutDocument>),
     Foreign(ForeignDocument),
+    Service(Box<StepRequest>),
 }
 
 /// Returns the document to carry out; none for one that is read-only.
@@ -251,7 +236,9 @@ fn put(
         Err(SkippedDocument::Host(_)) => {
             ("host", "only `sluice dev --file` makes hosts for trials")
         }
-        Err(SkippedDocument::Service) => ("service", "apply it by itself"),
+        Err(SkippedDocument::Service(service)) => {
+            return Ok(Some(AppliedDocument::Service(service)));
+        }
         Err(SkippedDocument::Step) => (
             "step",
             "hand it in with `sluice submit -f`, or the whole file with `sluice create -f`",
@@ -269,147 +256,22 @@ pub(super) fn make(
     options: ChangeOptions,
     out: Out,
 ) -> Result<u8, Failure> {
+    let mut report = Report::new(options, out);
+    report.changes(changed(client, request, options, out)?)?;
+    report.end()
+}
+
+/// Makes or previews changes.
+pub(super) fn changed(
+    client: &Client,
+    request: &ApplyRequest,
+    options: ChangeOptions,
+    out: Out,
+) -> Result<ApplyResult, Failure> {
     let made = client.keep_trying(RetryLimit::CHANGE, outage_note(out), || {
         client.apply(request, options.dry_run, options.force)
     })?;
-    match out.format() {
-        Format::Table | Format::Wide => out.result(&text(&made))?,
-        Format::Json | Format::Yaml => show::value(&made, out)?,
-        Format::Name => {
-            let names: String = made.changes.iter().map(|it| name(it) + "\n").collect();
-            out.result(&names)?;
-        }
-    }
-    let refused = options.dry_run && !options.force && !made.in_use.is_empty();
-    if refused {
-        out.error(
-            "it would be rejected, because it removes what is in use: free that first, or use --force, which stops nothing that runs",
-        );
-    }
-    Ok(if refused { FAILED } else { 0 })
-}
-
-fn text(made: &ApplyResult) -> String {
-    let mut lines: Vec<String> = made
-        .changes
-        .iter()
-        .map(|it| line(it, made.dry_run))
-        .collect();
-    let (would, can) = match made.dry_run {
-        true => ("would be", "could then"),
-        false => ("was", "can now"),
-    };
-    for InUseView { message, steps } in &made.in_use {
-        lines.push(match &steps[..] {
-            [] => format!("in use: {}", safe(message)),
-            steps => format!("in use: {} ({})", safe(message), named(steps)),
-        });
-    }
-    if !made.exposed.is_empty() {
-        lines.push(format!(
-            "others {can} preempt {}: {}",
-            count(made.exposed.len()),
-            named(&made.exposed)
-        ));
-    }
-    for it in &made.preempted {
-        let (step, by) = (safe(&it.step), safe(&it.by));
-        lines.push(format!("{step} {would} preempted at once, for {by}"));
-    }
-    if !made.rejected.is_empty() {
-        let verb = match made.dry_run {
-            true => "would be rejected",
-            false => "rejected",
-        };
-        lines.push(format!(
-            "{} that waited and could never start {verb}: {}",
-            count(made.rejected.len()),
-            named(&made.rejected)
-        ));
-    }
-    for CarvePlanView { node, message } in &made.carvings {
-        let node = node.iter().map(|node| safe(node) + ": ");
-        lines.push(node.collect::<String>() + &safe(message));
-    }
-    lines.join("\n") + "\n"
-}
-
-fn count(n: usize) -> String {
-    match n {
-        1 => "one step".to_owned(),
-        n => format!("{n} steps"),
-    }
-}
-
-fn named(steps: &[String]) -> String {
-    shortened(steps.iter().map(|step| safe(step)), NAMED_STEPS)
-}
-
-fn name(change: &SpecChangeView<Fields>) -> String {
-    let pool = safe(change.pool.as_deref().unwrap_or_default());
-    let own = safe(change.name.as_deref().unwrap_or_default());
-    match (change.kind, &change.subject) {
-        (DocumentKind::Role, _) => format!("role/{own}"),
-        (DocumentKind::Binding, _) => format!("binding/{own}"),
-        (DocumentKind::Cluster, _) => "cluster".to_owned(),
-        (DocumentKind::Topology, _) => "topology".to_owned(),
-        (DocumentKind::Validation, _) => {
-            let name = change.name.as_deref().unwrap_or_default();
-            format!("validation/{}", safe(name))
-        }
-        (DocumentKind::Template, _) => {
-            let name = change.name.as_deref().unwrap_or_default();
-            format!("template/{}", safe(name))
-        }
-        (DocumentKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
-        (DocumentKind::Platform, _) => {
-            let platform = change.platform.as_deref().unwrap_or_default();
-            format!("platform/{pool}/{}", safe(platform))
-        }
-        (DocumentKind::Policy | DocumentKind::Pool, _) => format!("pool/{pool}"),
-    }
-}
-
-fn line(change: &SpecChangeView<Fields>, dry_run: bool) -> String {
-    let word = match change.outcome {
-        ChangeOutcome::Created => "created",
-        ChangeOutcome::Changed => "changed",
-        ChangeOutcome::Unchanged => "unchanged",
-        ChangeOutcome::Deleted => "deleted",
-    };
-    let dry = if dry_run { " (dry run)" } else { "" };
-    let line = format!("{} {word}{dry}", name(change));
-    let (before, after) = (
-        fields::of(change.before.as_ref()),
-        fields::of(change.after.as_ref()),
-    );
-    let fields: Vec<String> = match change.outcome {
-        ChangeOutcome::Created => after
-            .iter()
-            .map(|(key, now)| format!("{key} {now}"))
-            .collect(),
-        ChangeOutcome::Changed => differences(&before, &after),
-        ChangeOutcome::Unchanged | ChangeOutcome::Deleted => Vec::new(),
-    };
-    match fields.is_empty() {
-        true => line,
-        false => format!("{line}: {}", fields.join(", ")),
-    }
-}
-
-fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
-    let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let of = |terms: &BTreeMap<String, String>, key: &String| {
-        terms.get(key).cloned().unwrap_or_else(|| "none".to_owned())
-    };
-    let changed = keys
-        .into_iter()
-        .filter(|key| before.get(*key) != after.get(*key));
-    changed
-        .map(|key| format!("{key} {} -> {}", of(before, key), of(after, key)))
-        .collect()
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -443,36 +305,5 @@ mod tests {
             "f.yaml:2, document 1: pool `p` is as it is"
         );
         assert_eq!(said("no", json!({})), "no");
-    }
-
-    #[test]
-    fn what_changes_is_told_field_by_field_and_then_what_it_means() {
-        let made: ApplyResult = serde_json::from_value(json!({
-            "dry_run": true,
-            "changes": [
-                {"kind": "pool", "pool": "training", "subject": null, "outcome": "created", "before": null,
-                 "after": {"description": "shared", "capacity": {"gpu": 8}, "min_runtime": "0s"}},
-                {"kind": "policy", "pool": "training", "subject": "prod", "outcome": "changed",
-                 "before": {"priority": 5, "reserved": {"gpu": 4}, "limit": {"gpu": 6}},
-                 "after": {"priority": 10, "reserved": {"gpu": 4}, "limit": {}}},
-                {"kind": "policy", "pool": "training", "subject": "old", "outcome": "deleted",
-                 "before": {"priority": 0, "reserved": {}, "limit": {}}, "after": null},
-            ],
-            "in_use": [{"message": "policy of `old`: steps run", "steps": ["x"]}],
-            "exposed": ["a", "b"],
-            "preempted": [{"step": "a", "by": "c"}],
-            "rejected": ["d"],
-        }))
-        .unwrap();
-        assert_eq!(
-            text(&made),
-            "pool/training created (dry run): capacity.gpu 8, description shared\n\
-             policy/training/prod changed (dry run): limit.gpu 6 -> none, priority 5 -> 10\n\
-             policy/training/old deleted (dry run)\n\
-             in use: policy of `old`: steps run (x)\n\
-             others could then preempt 2 steps: a, b\n\
-             a would be preempted at once, for c\n\
-             one step that waited and could never start would be rejected: d\n"
-        );
     }
 }

@@ -1,9 +1,11 @@
 //! `sluice delete`: forgets lost hosts and ended steps, each even if others fail, and deletes pools and policies, all or
 //! none.
 
+use std::path::Path;
+
 use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
-use super::apply::{self, ChangeOptions};
+use super::apply::{self, ChangeOptions, Report};
 use super::change_many;
 use super::cordon::change;
 use super::services as service_files;
@@ -21,18 +23,7 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
         ));
     }
     if let Some(file) = &args.file {
-        let (deletes, services) = apply::deletes(file, out)?;
-        let of_services = match services.is_empty() || args.dry_run {
-            true => 0,
-            false => self::services(client, &service_files::names_of(&services)?, out)?,
-        };
-        if deletes.is_empty() {
-            return Ok(of_services);
-        }
-        let (delete, places): (Vec<_>, Vec<_>) = deletes.into_iter().unzip();
-        let made = terms(client, args, delete, out);
-        let made = made.map_err(|failure| apply::placed(failure, &places))?;
-        return Ok(made.max(of_services));
+        return of_file(client, args, file, out);
     }
     match args.kind {
         Some(DeleteKind::Step) => steps(client, args, out),
@@ -82,6 +73,40 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             terms(client, args, platforms.collect::<Result<_, _>>()?, out)
         }
     }
+}
+
+/// Deletes what the documents of a file name: first the services, which may run in pools of the file, and then the rest,
+/// all of it or none.
+fn of_file(client: &Client, args: &DeleteArgs, file: &Path, out: Out) -> Result<u8, Failure> {
+    let (deletes, services) = apply::deletes(file, out)?;
+    let options = options(args);
+    let mut report = Report::new(options, out);
+    service_files::delete(client, &services, options.dry_run, &mut report, out)?;
+    if report.has_failed() && !deletes.is_empty() {
+        report.failed("nothing else of the file was deleted, because a service was not");
+        return report.end();
+    }
+    if !deletes.is_empty() || services.is_empty() {
+        let (delete, places): (Vec<_>, Vec<_>) = deletes.into_iter().unzip();
+        let request = ApplyRequest {
+            delete,
+            ..ApplyRequest::default()
+        };
+        match apply::changed(client, &request, options, out) {
+            Ok(made) => report.changes(made)?,
+            Err(failure) if services.is_empty() || options.dry_run => {
+                return Err(apply::placed(failure, &places));
+            }
+            Err(failure) => {
+                let failure = apply::placed(failure, &places);
+                let services = service_files::names(&services);
+                report.failed(&format!(
+                    "{failure}; of the file only {services} was deleted"
+                ));
+            }
+        }
+    }
+    report.end()
 }
 
 /// Deletes each step that is listed even if others fail.
@@ -170,11 +195,14 @@ fn terms(
         delete,
         ..ApplyRequest::default()
     };
-    let options = ChangeOptions {
+    apply::make(client, &request, options(args), out)
+}
+
+fn options(args: &DeleteArgs) -> ChangeOptions {
+    ChangeOptions {
         dry_run: args.dry_run,
         force: args.force,
-    };
-    apply::make(client, &request, options, out)
+    }
 }
 
 fn nodes(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use sluice_common::api::{ChangeOutcome, RolloutState, ServiceView, StageOutcome};
 use sluice_common::request::StepRequest;
 
-use super::outage_note;
+use super::apply::{Report, ServiceOutcome};
+use super::{outage_note, submit};
 use crate::args::{RolloutAction, RolloutArgs, RolloutStatusArgs, ScaleArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::documents::DocumentLocation;
@@ -110,109 +111,134 @@ fn progress(service: &ServiceView) -> String {
 }
 
 /// A service of a file, with its place there.
-pub(super) type FileService = (StepRequest, DocumentLocation);
+pub(super) struct FileService {
+    name: String,
+    request: StepRequest,
+    place: DocumentLocation,
+}
 
-/// Applies the services of files, each by itself.
+impl FileService {
+    /// # Errors
+    /// If it has no name.
+    pub(super) fn new(request: StepRequest, place: DocumentLocation) -> Result<Self, Failure> {
+        let missing = || Failure::Failed(format!("{place}: name: it is missing"));
+        let name = request.name.clone().ok_or_else(missing)?;
+        Ok(Self {
+            name,
+            request,
+            place,
+        })
+    }
+}
+
+/// Fills in the subject of services that name none, as `sluice submit` does.
+pub(super) fn fill_subjects(
+    client: &Client,
+    services: &mut [FileService],
+    out: Out,
+) -> Result<(), Failure> {
+    for service in services {
+        submit::fill_subject(client, std::slice::from_mut(&mut service.request), out)?;
+    }
+    Ok(())
+}
+
+/// Applies the services of files, each even if others are refused.
 pub(super) fn put(
     client: &Client,
     services: &[FileService],
     dry_run: bool,
+    report: &mut Report,
     out: Out,
-) -> Result<u8, Failure> {
-    let mut code = 0;
-    for (request, place) in services {
-        let request = &of_caller(client, request);
-        let name = name_of(request, place)?;
-        let done = match dry_run {
-            true => preview(client, name, request, out)?,
-            false => made(client, name, request)?,
+) -> Result<(), Failure> {
+    for service in services {
+        let call = || match dry_run {
+            true => preview(client, service),
+            false => made(client, service),
         };
-        match done {
-            Ok((line, is_good)) => {
-                out.result(&(line + "\n"))?;
-                code = if is_good { code } else { FAILED };
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), call) {
+            Ok((outcome, obstacles)) => {
+                report.service(outcome)?;
+                obstacles.iter().for_each(|it| report.failed(it));
             }
-            Err(error) => return Err(Failure::Failed(format!("{place}: {error}"))),
+            Err(error) => {
+                let (place, name) = (&service.place, safe(&service.name));
+                report.failed(&format!("{place}: service/{name} was not applied: {error}"));
+            }
         }
     }
-    Ok(code)
+    Ok(())
 }
 
-/// The service for the caller's own subject, if it names none.
-fn of_caller(client: &Client, request: &StepRequest) -> StepRequest {
-    let own = client.context().file.subject.clone();
-    StepRequest {
-        subject: request.subject.clone().or(own),
-        ..request.clone()
-    }
+/// Outcome of a service, with what keeps its replicas from starting.
+type ServiceResult = Result<(ServiceOutcome, Vec<String>), ApiError>;
+
+fn made(client: &Client, FileService { name, request, .. }: &FileService) -> ServiceResult {
+    let view = client.put_service(name, request)?;
+    let outcome = ServiceOutcome {
+        name: name.clone(),
+        outcome: view.outcome.unwrap_or(ChangeOutcome::Changed),
+        note: "",
+    };
+    Ok((outcome, Vec::new()))
 }
 
-/// One line about the outcome, and whether it is good; or the refusal.
-type ServiceResult = Result<(String, bool), ApiError>;
-
-fn made(client: &Client, name: &str, request: &StepRequest) -> Result<ServiceResult, Failure> {
-    let before = match client.service(name) {
-        Ok(before) => Some(before.version),
-        Err(error) if error.status() == Some(404) => None,
-        Err(error) => return Ok(Err(error)),
-    };
-    let after = match client.put_service(name, request) {
-        Ok(after) => after,
-        Err(error) => return Ok(Err(error)),
-    };
-    let outcome = match before {
-        None => "created",
-        Some(version) if version == after.version => "unchanged",
-        Some(_) => "changed",
-    };
-    Ok(Ok((format!("service/{} {outcome}", safe(name)), true)))
-}
-
-fn preview(
-    client: &Client,
-    name: &str,
-    request: &StepRequest,
-    out: Out,
-) -> Result<ServiceResult, Failure> {
-    let preview = match client.preview_service(name, request) {
-        Ok(preview) => preview,
-        Err(error) => return Ok(Err(error)),
-    };
-    let outcome = match (preview.outcome, preview.new_revision) {
-        (ChangeOutcome::Created, _) => "would be created",
-        (ChangeOutcome::Unchanged, _) => "unchanged",
-        (ChangeOutcome::Changed | ChangeOutcome::Deleted, true) => {
-            "would change: its replicas would be replaced"
-        }
-        (ChangeOutcome::Changed | ChangeOutcome::Deleted, false) => {
-            "would change: its replicas would stay"
-        }
+fn preview(client: &Client, FileService { name, request, .. }: &FileService) -> ServiceResult {
+    let preview = client.preview_service(name, request)?;
+    let note = match (preview.outcome, preview.new_revision) {
+        (ChangeOutcome::Changed, true) => ": its replicas would be replaced",
+        (ChangeOutcome::Changed, false) => ": its replicas would stay",
+        (ChangeOutcome::Created | ChangeOutcome::Unchanged | ChangeOutcome::Deleted, _) => "",
     };
     let is_failed = |outcome: StageOutcome| outcome == StageOutcome::Failed;
     let stages = preview.replica.stages.iter();
     let stages = stages.filter(|stage| is_failed(stage.outcome));
     let checks = stages.flat_map(|stage| &stage.checks);
     let failed = checks.filter(|check| is_failed(check.outcome));
-    let mut is_good = true;
-    for check in failed {
-        is_good = false;
-        out.error(&format!(
-            "a replica could not start: {}",
-            safe(&check.message)
-        ));
-    }
-    Ok(Ok((format!("service/{} {outcome}", safe(name)), is_good)))
+    let obstacles = failed.map(|check| {
+        let (name, why) = (safe(name), safe(&check.message));
+        format!("service/{name}: a replica could not start: {why}")
+    });
+    let outcome = ServiceOutcome {
+        name: name.clone(),
+        outcome: preview.outcome,
+        note,
+    };
+    Ok((outcome, obstacles.collect()))
 }
 
-/// The names of services in files.
-pub(super) fn names_of(services: &[FileService]) -> Result<Vec<String>, Failure> {
+/// Formats the names of services.
+pub(super) fn names(services: &[FileService]) -> String {
     let names = services
         .iter()
-        .map(|(request, place)| name_of(request, place));
-    names.map(|name| name.map(str::to_owned)).collect()
+        .map(|it| format!("service/{}", safe(&it.name)));
+    names.collect::<Vec<_>>().join(", ")
 }
 
-fn name_of<'a>(request: &'a StepRequest, place: &DocumentLocation) -> Result<&'a str, Failure> {
-    let missing = || Failure::Failed(format!("{place}: name: it is missing"));
-    request.name.as_deref().ok_or_else(missing)
+/// Deletes the services of a file, each even if others fail, or checks in a dry run that they are there.
+pub(super) fn delete(
+    client: &Client,
+    services: &[FileService],
+    dry_run: bool,
+    report: &mut Report,
+    out: Out,
+) -> Result<(), Failure> {
+    for FileService { name, place, .. } in services {
+        let call = || match dry_run {
+            true => client.service(name).map(drop),
+            false => client.delete_service(name),
+        };
+        match client.keep_trying(RetryLimit::CHANGE, outage_note(out), call) {
+            Ok(()) => report.service(ServiceOutcome {
+                name: name.clone(),
+                outcome: ChangeOutcome::Deleted,
+                note: "",
+            })?,
+            Err(error) => {
+                let name = safe(name);
+                report.failed(&format!("{place}: service/{name} was not deleted: {error}"));
+            }
+        }
+    }
+    Ok(())
 }

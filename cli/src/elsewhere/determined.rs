@@ -1,10 +1,13 @@
-//! Files of Determined: configs of experiments and tasks, of which each is one step, and the pools of `master.yaml`.
-//! `sluice-agent join --from` reads `agent.yaml`.
+//! Files of Determined: configs of experiments and tasks, of which each is one step, and the pools of `master.yaml`
+//! (`determined/master.rs`). `sluice-agent join --from` reads `agent.yaml`.
+
+mod master;
 
 use serde_json::{Map, Value, json};
 
 use super::fields::{ForeignFields, Refusal};
 use super::translation::{Translation, TranslationItem};
+use crate::render::safe;
 
 const TOOL: &str = "Determined";
 
@@ -117,32 +120,19 @@ const EXPERIMENT_REFUSALS: &[Refusal] = &[
     ("pbs", "there is no PBS below: remove it"),
 ];
 
-const POOL_REFUSALS: &[Refusal] = &[
-    (
-        "provider",
-        "hosts are not made on demand: let them join (`sluice token create --pool POOL`), and remove it",
-    ),
-    (
-        "max_aux_containers_per_agent",
-        "a step without GPUs counts by its `cpu_count` and `memory`: remove it",
-    ),
-    (
-        "max_cpu_containers_per_agent",
-        "a step without GPUs counts by its `cpu_count` and `memory`: remove it",
-    ),
-    (
-        "agent_reconnect_wait",
-        "the coordinator's config has the times after which a host is lost: remove it",
-    ),
-    (
-        "agent_reattach_enabled",
-        "steps outlive their agent and the coordinator always: remove it",
-    ),
-    (
-        "kubernetes_namespace",
-        "there is no Kubernetes below: remove it",
-    ),
+/// Fields of a step of ours, with those of Determined that say the same.
+const COUNTERPARTS: [(&str, &str); 7] = [
+    ("command", "entrypoint"),
+    ("subject", "workspace"),
+    ("retries", "max_restarts"),
+    ("pool", "resources.resource_pool"),
+    ("image", "environment.image"),
+    ("env", "environment.environment_variables"),
+    ("mounts", "bind_mounts"),
 ];
+
+/// Kinds of slot by which an image and variables may differ.
+const SLOT_KINDS: [&str; 4] = ["cpu", "cuda", "gpu", "rocm"];
 
 /// Whether a document has the shape of Determined's.
 pub(super) fn is_one(fields: &Map<String, Value>) -> bool {
@@ -161,7 +151,7 @@ pub(super) fn translate(mut fields: Map<String, Value>) -> Result<Translation, S
     let is_master = MASTER.iter().any(|name| fields.contains_key(*name));
     let file = ForeignFields::new(TOOL, fields);
     match is_master {
-        true => master(file),
+        true => master::translate(file),
         false => step(file),
     }
 }
@@ -194,17 +184,26 @@ fn step(mut file: ForeignFields) -> Result<Translation, String> {
             let way = "GPUs of several hosts are asked for by host: write `nodes: 2` and the slots of one host";
             return Err(asked.wrong("is_single_node", &false.into(), way));
         }
+        if gpus.is_some() && asked.take("gpu_count").is_some() {
+            return Err(asked.twice("gpu_count", "slots"));
+        }
         // What is left are fields of ours, or mistakes that the step's own check names.
         let mut amounts = asked.rest();
         amounts.extend(gpus.map(|count| ("gpu_count".to_owned(), count.into())));
         put("resources", amounts.into());
     }
     if let Some(environment) = file.object("environment")? {
-        let (image, env) = surroundings(environment, gpus.is_some())?;
+        let has_gpus = gpus.is_some();
+        let (image, env) = surroundings(environment, has_gpus, &mut translation.notes)?;
         put("image", image);
         put("env", env);
     }
     put("mounts", mounts(&mut file)?);
+    for (ours, theirs) in COUNTERPARTS {
+        if step.contains_key(ours) && file.take(ours).is_some() {
+            return Err(file.twice(ours, theirs));
+        }
+    }
     let mut all = file.rest();
     all.extend(step);
     all.insert("kind".to_owned(), "step".into());
@@ -243,7 +242,10 @@ fn labels(file: &mut ForeignFields) -> Result<Value, String> {
         Some(other) => return Err(file.wrong("labels", &other, "write a list of texts")),
     };
     if let Some(project) = file.text("project")? {
-        labels.insert("project".to_owned(), project.into());
+        let known = labels.insert("project".to_owned(), project.into());
+        if known.is_some() {
+            return Err(file.twice("project", "labels.project"));
+        }
     }
     Ok(match labels.is_empty() {
         true => Value::Null,
@@ -280,38 +282,20 @@ fn slots(asked: &mut ForeignFields) -> Result<Option<u64>, String> {
 }
 
 /// Reads the image and the variables, each of which may differ by the kind of slot.
-fn surroundings(mut about: ForeignFields, has_gpus: bool) -> Result<(Value, Value), String> {
-    let kinds: [&'static str; 2] = match has_gpus {
-        true => ["cuda", "gpu"],
-        false => ["cpu", "cpu"],
-    };
-    let image = match about.take("image") {
-        Some(Value::Object(images)) => {
-            let found = kinds.iter().find_map(|kind| images.get(*kind));
-            found.cloned().unwrap_or_default()
-        }
-        image => image.unwrap_or_default(),
-    };
-    let mut lines = match about.take("environment_variables") {
-        Some(Value::Object(mut by_kind)) => {
-            let found = kinds.iter().find_map(|kind| by_kind.remove(*kind));
-            found.unwrap_or_default()
-        }
-        lines => lines.unwrap_or_default(),
-    };
-    let mut env = Map::new();
-    for line in lines.as_array_mut().into_iter().flatten() {
-        // The value may be a secret, so it is not shown.
-        let variable = line.as_str().and_then(|line| line.split_once('='));
-        let (name, value) = variable.ok_or_else(|| {
-            format!(
-                "{}: write a list of `NAME=VALUE`",
-                about.path("environment_variables")
-            )
-        })?;
-        env.insert(name.to_owned(), value.into());
+fn surroundings(
+    mut about: ForeignFields,
+    has_gpus: bool,
+    notes: &mut Vec<String>,
+) -> Result<(Value, Value), String> {
+    let image = of_slot(&mut about, "image", has_gpus, notes)?;
+    let lines = of_slot(&mut about, "environment_variables", has_gpus, notes)?;
+    let env = ForeignFields::variables(lines, &about.path("environment_variables"))?;
+    if about.flag("force_pull_image")? == Some(true) {
+        let path = about.path("force_pull_image");
+        notes.push(format!(
+            "{path}: the container runtime of the host pulls an image if it has none: it is left out"
+        ));
     }
-    about.flag("force_pull_image")?;
     about.refuse(ENVIRONMENT_REFUSALS)?;
     about.end()?;
     let env = match env.is_empty() {
@@ -319,6 +303,47 @@ fn surroundings(mut about: ForeignFields, has_gpus: bool) -> Result<(Value, Valu
         false => env.into(),
     };
     Ok((image, env))
+}
+
+/// Takes a field that may be a mapping by the kind of slot: the value for GPUs, or for none.
+fn of_slot(
+    about: &mut ForeignFields,
+    name: &'static str,
+    has_gpus: bool,
+    notes: &mut Vec<String>,
+) -> Result<Value, String> {
+    let mut by_kind = match about.take(name) {
+        Some(Value::Object(by_kind)) => by_kind,
+        value => return Ok(value.unwrap_or_default()),
+    };
+    let path = about.path(name);
+    if let Some(kind) = by_kind
+        .keys()
+        .find(|kind| !SLOT_KINDS.contains(&kind.as_str()))
+    {
+        let (kind, kinds) = (safe(kind), SLOT_KINDS.join(", "));
+        return Err(format!(
+            "{path}.{kind}: there is no such kind of slot: write {kinds}"
+        ));
+    }
+    let kinds: &[&str] = match has_gpus {
+        true => &["cuda", "gpu"],
+        false => &["cpu"],
+    };
+    let mut found = kinds.iter().filter_map(|kind| by_kind.remove(*kind));
+    let value = found.next().unwrap_or_default();
+    if found.next().is_some() {
+        return Err(format!(
+            "{path}.gpu: it is there as `cuda` too: write it once"
+        ));
+    }
+    if value.is_null() && !by_kind.is_empty() {
+        let kind = kinds[0];
+        notes.push(format!(
+            "{path}: nothing of it is for `{kind}` slots: it is left out"
+        ));
+    }
+    Ok(value)
 }
 
 fn mounts(file: &mut ForeignFields) -> Result<Value, String> {
@@ -335,137 +360,4 @@ fn mounts(file: &mut ForeignFields) -> Result<Value, String> {
         true => Value::Null,
         false => mounts.into(),
     })
-}
-
-/// Translates the pools of `master.yaml`, and which of them steps get that name none.
-fn master(mut file: ForeignFields) -> Result<Translation, String> {
-    let mut translation = Translation::default();
-    let mut scheduler = Map::new();
-    if let Some(mut manager) = file.object("resource_manager")? {
-        let kind = manager.text("type")?.unwrap_or_else(|| "agent".to_owned());
-        if kind != "agent" {
-            let way = "Sluice has agents of its own: let the hosts join, and write `type: agent`";
-            return Err(manager.wrong("type", &kind.into(), way));
-        }
-        if let Some(rules) = manager.object("scheduler")? {
-            scheduler = rules_of(rules)?;
-        }
-        let cpu = manager.text("default_aux_resource_pool")?;
-        let gpu = manager.text("default_compute_resource_pool")?;
-        manager.end()?;
-        if cpu.is_some() || gpu.is_some() {
-            translation.add(
-                "cluster",
-                [("default_pool", json!({"cpu": cpu, "gpu": gpu}))],
-            );
-        }
-    }
-    for pool in file.objects("resource_pools")? {
-        resource_pool(pool, &scheduler, &mut translation)?;
-    }
-    let other = file.rest();
-    match other.keys().next() {
-        None => Ok(translation),
-        Some(name) => Err(format!(
-            "{}: only `resource_manager` and `resource_pools` of a master's config have a counterpart: copy them into a \
-             file of their own; `sluice-coordinator` has a config of its own",
-            crate::render::safe(name)
-        )),
-    }
-}
-
-fn resource_pool(
-    mut about: ForeignFields,
-    scheduler: &Map<String, Value>,
-    translation: &mut Translation,
-) -> Result<(), String> {
-    let name = about.needed("pool_name")?;
-    let description = about.text("description")?;
-    let rules = match about.object("scheduler")? {
-        Some(rules) => rules_of(rules)?,
-        None => scheduler.clone(),
-    };
-    about.refuse(POOL_REFUSALS)?;
-    let env = match about.object("task_container_defaults")? {
-        Some(defaults) => container_defaults(defaults)?,
-        None => Map::new(),
-    };
-    about.end()?;
-    let mut pool = Map::from_iter([
-        ("kind".to_owned(), "pool".into()),
-        ("name".to_owned(), name.clone().into()),
-    ]);
-    pool.extend(description.map(|text| ("description".to_owned(), text.into())));
-    pool.extend(rules);
-    if !env.is_empty() {
-        let template = format!("{name}-defaults");
-        translation.add(
-            "template",
-            [("name", template.clone().into()), ("env", env.into())],
-        );
-        pool.insert("templates".to_owned(), json!([template]));
-    }
-    translation.documents.push(TranslationItem::Document(pool));
-    Ok(())
-}
-
-/// Reads variables of every task of a pool.
-fn container_defaults(mut defaults: ForeignFields) -> Result<Map<String, Value>, String> {
-    let mut env = Map::new();
-    for line in defaults.texts("environment_variables")? {
-        let Some((name, value)) = line.split_once('=') else {
-            let path = defaults.path("environment_variables");
-            return Err(format!("{path}: write a list of `NAME=VALUE`"));
-        };
-        env.insert(name.to_owned(), value.into());
-    }
-    let template = "write it into a template of the pool (`sluice help apply`, docs/templates.md), and remove it";
-    let rest = defaults.rest();
-    match rest.keys().next() {
-        None => Ok(env),
-        Some(name) => {
-            let name = crate::render::safe(name);
-            Err(format!("task_container_defaults.{name}: {template}"))
-        }
-    }
-}
-
-/// Returns the rules of a pool for a scheduler's.
-fn rules_of(mut rules: ForeignFields) -> Result<Map<String, Value>, String> {
-    let mut pool = Map::new();
-    let preempts = rules.flag("preemption")? == Some(true);
-    match rules.text("type")?.as_deref() {
-        None => {}
-        // There, a higher priority waits unless `preemption` says otherwise.
-        Some("priority") if !preempts => {
-            pool.insert("priority_preemption".to_owned(), "off".into());
-        }
-        Some("priority") => {}
-        Some("fair_share") => {
-            pool.insert("fair_share".to_owned(), json!({"half_life": "7d"}));
-        }
-        Some(other) => {
-            let way = "write `priority` or `fair_share`";
-            return Err(rules.wrong("type", &other.into(), way));
-        }
-    }
-    match rules.text("fitting_policy")?.as_deref() {
-        None | Some("best") => {}
-        Some("worst") => {
-            pool.insert("placement".to_owned(), "spread".into());
-        }
-        Some(other) => {
-            let way = "write `best` or `worst`";
-            return Err(rules.wrong("fitting_policy", &other.into(), way));
-        }
-    }
-    rules.refuse(&[
-        ("default_priority", POLICY_PRIORITY),
-        (
-            "allow_heterogeneous_fits",
-            "each host of a step holds the same amounts: remove it",
-        ),
-    ])?;
-    rules.end()?;
-    Ok(pool)
 }

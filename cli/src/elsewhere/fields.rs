@@ -16,6 +16,8 @@ pub(super) struct ForeignFields {
     tool: &'static str,
     path: String,
     fields: Map<String, Value>,
+    /// Whether the values below may be secrets, which messages do not show.
+    is_secret: bool,
     /// Names that were asked for, to suggest one for a wrong name.
     asked: Vec<&'static str>,
 }
@@ -29,13 +31,26 @@ impl ForeignFields {
     }
 
     pub(super) fn below(tool: &'static str, path: String, fields: Map<String, Value>) -> Self {
-        let asked = Vec::new();
         Self {
             tool,
             path,
             fields,
-            asked,
+            is_secret: false,
+            asked: Vec::new(),
         }
+    }
+
+    /// Returns the fields of a value in the field `name`.
+    fn inside(&self, name: &str, path: String, fields: Map<String, Value>) -> Self {
+        Self {
+            is_secret: self.hides(name),
+            ..Self::below(self.tool, path, fields)
+        }
+    }
+
+    /// Whether messages do not show the value of a field.
+    fn hides(&self, name: &str) -> bool {
+        self.is_secret || may_be_secret(name)
     }
 
     /// Returns the path of a field in the document.
@@ -135,7 +150,7 @@ impl ForeignFields {
         let items = self.items(name)?.into_iter().enumerate();
         let path = self.path(name);
         let objects = items.map(|(at, item)| match item {
-            Value::Object(fields) => Ok(Self::below(self.tool, format!("{path}[{at}]"), fields)),
+            Value::Object(fields) => Ok(self.inside(name, format!("{path}[{at}]"), fields)),
             other => Err(self.wrong(name, &other, "write a list of mappings")),
         });
         objects.collect()
@@ -144,9 +159,7 @@ impl ForeignFields {
     pub(super) fn object(&mut self, name: &'static str) -> Result<Option<Self>, String> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Object(fields)) => {
-                Ok(Some(Self::below(self.tool, self.path(name), fields)))
-            }
+            Some(Value::Object(fields)) => Ok(Some(self.inside(name, self.path(name), fields))),
             Some(other) => Err(self.wrong(name, &other, "write a mapping")),
         }
     }
@@ -188,7 +201,10 @@ impl ForeignFields {
         let each = fields.map(|(name, value)| {
             let path = self.path(&name);
             match value {
-                Value::Object(fields) => Ok((name, Self::below(self.tool, path, fields))),
+                Value::Object(fields) => {
+                    let inner = self.inside(&name, path, fields);
+                    Ok((name, inner))
+                }
                 Value::Null => Ok((name, Self::below(self.tool, path, Map::new()))),
                 other => Err(self.wrong(&name, &other, "write a mapping")),
             }
@@ -196,14 +212,47 @@ impl ForeignFields {
         each.collect()
     }
 
+    /// Reads a list of lines `NAME=VALUE`, of which `at` is the path.
+    pub(super) fn variables(lines: Value, at: &str) -> Result<Map<String, Value>, String> {
+        let lines = match lines {
+            Value::Null => Vec::new(),
+            Value::Array(lines) => lines,
+            _ => return Err(format!("{at}: write a list of `NAME=VALUE`")),
+        };
+        let mut variables = Map::new();
+        for line in lines {
+            let variable = line.as_str().and_then(|line| line.split_once('='));
+            let (name, value) =
+                variable.ok_or_else(|| format!("{at}: write a list of `NAME=VALUE`"))?;
+            if variables.insert(name.to_owned(), value.into()).is_some() {
+                let name = safe(name);
+                return Err(format!("{at}: `{name}` is there twice: write it once"));
+            }
+        }
+        Ok(variables)
+    }
+
     /// Returns the fields that nobody took.
     pub(super) fn rest(self) -> Map<String, Value> {
         self.fields
     }
 
-    /// Explains a wrong value of a field.
+    /// Explains a wrong value of a field. A value that may be a secret is not shown.
     pub(super) fn wrong(&self, name: &str, value: &Value, way: &str) -> String {
-        format!("{}: `{}`: {way}", self.path(name), shown(value))
+        let path = self.path(name);
+        match self.hides(name) {
+            true => format!("{path}: {way}"),
+            false => format!("{path}: `{}`: {way}", shown(value)),
+        }
+    }
+
+    /// Explains that a field says what another one says too.
+    pub(super) fn twice(&self, name: &str, other: &str) -> String {
+        let path = self.path(name);
+        format!(
+            "{path}: it is there as `{}` too: write it once",
+            safe(other)
+        )
     }
 
     /// Refuses the first field that is there and has no counterpart.
@@ -242,6 +291,23 @@ impl ForeignFields {
         let why = format!("no field of {} is known by this name{way}", self.tool);
         Err(self.wrong(name, value, &why))
     }
+}
+
+/// Parts of the names of fields whose values may be secrets, beside those that begin with `env`.
+const SECRETS: [&str; 6] = [
+    "variable",
+    "secret",
+    "password",
+    "token",
+    "auth",
+    "credential",
+];
+
+/// Whether the value of a field of this name may be a secret: a variable, a password or the like, misspelled too.
+fn may_be_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_env = name.starts_with("env") && name != "environment";
+    is_env || SECRETS.iter().any(|part| name.contains(part))
 }
 
 /// Formats a value for a message, shortened. What is inside of a list or a mapping may be a secret.
@@ -290,6 +356,32 @@ mod tests {
         assert_eq!(all.map("m").unwrap_err(), "m.x: `3`: write a mapping");
         let long = shown(&json!("x".repeat(100)));
         assert_eq!(long.len(), SHOWN_CHARS + 3);
+    }
+
+    #[test]
+    fn values_of_variables_and_passwords_are_not_told() {
+        let secret = "hunter2";
+        let value = json!({"env": secret, "envs": secret, "registry_auth": secret, "Password": secret,
+            "environment": {"env": [{"name": "A", "values": secret}], "environment_variables": secret}});
+        for name in ["env", "envs", "registry_auth", "Password"] {
+            let wrong = fields(value.clone()).texts(name).unwrap_err();
+            assert_eq!(wrong, format!("{name}: write a list"));
+        }
+        let mut inner = fields(value.clone())
+            .object("environment")
+            .unwrap()
+            .unwrap();
+        let wrong = inner.texts("environment_variables").unwrap_err();
+        assert_eq!(wrong, "environment.environment_variables: write a list");
+        let mut variable = inner.objects("env").unwrap().remove(0);
+        variable.needed("name").unwrap();
+        assert_eq!(variable.text("value").unwrap(), None);
+        assert_eq!(
+            variable.end().unwrap_err(),
+            "environment.env[0].values: no field of tool is known by this name: did you mean `value`?"
+        );
+        let left = fields(json!({"enviroment_variables": secret}));
+        assert!(!left.end().unwrap_err().contains(secret));
     }
 
     #[test]

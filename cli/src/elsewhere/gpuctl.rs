@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use sluice_common::amount::parse_memory;
 use sluice_common::api::{GpuView, NodeView};
 use sluice_common::platform::slug;
+use sluice_common::pool::PolicySpec;
 use sluice_common::step::WorkKind;
 
 use super::fields::{ForeignFields, Refusal};
@@ -99,13 +100,22 @@ fn pool(mut file: ForeignFields) -> Result<Translation, String> {
 }
 
 fn quotas(mut file: ForeignFields) -> Result<Translation, String> {
+    let mut translation = Translation::default();
     if let Some(mut about) = file.object("quota")? {
         about.text("name")?;
-        about.text("description")?;
+        if about.text("description")?.is_some() {
+            let note = "quota.description: limits have no description: it is left out";
+            translation.notes.push(note.to_owned());
+        }
         about.end()?;
     }
     let mut all = file.map("namespace")?;
-    all.extend(file.object("default")?.map(|it| ("default".to_owned(), it)));
+    if let Some(default) = file.object("default")? {
+        if all.iter().any(|(name, _)| name == "default") {
+            return Err(file.twice("default", "namespace.default"));
+        }
+        all.push(("default".to_owned(), default));
+    }
     file.end()?;
     if all.is_empty() {
         return Err(
@@ -113,7 +123,6 @@ fn quotas(mut file: ForeignFields) -> Result<Translation, String> {
                 .to_owned(),
         );
     }
-    let mut translation = Translation::default();
     for (subject, mut amounts) in all {
         let mut limit = Map::new();
         if let Some(cpu) = amounts.take("cpu") {
@@ -125,7 +134,12 @@ fn quotas(mut file: ForeignFields) -> Result<Translation, String> {
         if let Some(gpus) = amounts.count("gpu")? {
             limit.insert("gpu".to_owned(), gpus.into());
         }
+        let path = amounts.path_of_all();
         amounts.end()?;
+        let limit = json!({"limit": limit});
+        let policy: PolicySpec =
+            serde_json::from_value(limit).map_err(|e| format!("{path}: {e}"))?;
+        let limit = policy.limit;
         let quota = ForeignDocument::Quota(Quota { subject, limit });
         translation.documents.push(TranslationItem::Foreign(quota));
     }
@@ -236,6 +250,9 @@ fn program(file: &mut ForeignFields) -> Result<NamedValues, String> {
                 return Err(format!("{}: write a text", variable.path("value")));
             }
         };
+        if env.contains_key(&name) {
+            return Err(variable.wrong("name", &name.into(), "it is there twice: write it once"));
+        }
         variable.end()?;
         env.insert(name, value.into());
     }
@@ -262,8 +279,11 @@ fn resources(file: &mut ForeignFields, notes: &mut Vec<String>) -> Result<NamedV
     let mut amounts = Map::new();
     // A higher priority preempts a lower one in gpuctl, whatever the kind of job.
     amounts.insert("preemptible".to_owned(), true.into());
-    let gpus = asked.count("gpu")?.or(asked.count("accelerator_count")?);
-    if let Some(gpus) = gpus.filter(|gpus| *gpus > 0) {
+    let (gpus, accelerators) = (asked.count("gpu")?, asked.count("accelerator_count")?);
+    if accelerators.is_some() && gpus.is_some_and(|gpus| Some(gpus) != accelerators) {
+        return Err(asked.twice("accelerator_count", "gpu"));
+    }
+    if let Some(gpus) = gpus.or(accelerators).filter(|gpus| *gpus > 0) {
         amounts.insert("gpu_count".to_owned(), gpus.into());
     }
     if let Some(cpu) = asked.take("cpu") {

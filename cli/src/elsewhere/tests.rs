@@ -77,11 +77,15 @@ fn what_gpuctl_has_and_sluice_not_is_refused_by_name() {
         ("kind: compute\njob: {name: a, epochs: 3}\nenvironment: {command: [b]}\n".to_owned(), "job.epochs: `3`: gpuctl does not read it"),
         ("kind: compute\njob: {name: a, priority: urgent}\nenvironment: {command: [b]}\n".to_owned(), "job.priority: `urgent`: write `high`"),
         ("kind: compute\njob: {name: a}\nenvironment: {image: b}\n".to_owned(), "environment.command: it is missing"),
-        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], imagePullSecret: c}\n".to_owned(), "environment.imagePullSecret: `c`: a step uses the login"),
+        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], imagePullSecret: c}\n".to_owned(), "environment.imagePullSecret: a step uses the login"),
         ("kind: compute\njob: {name: a}\nenvironment: {command: [b], env: [{name: A, value: [secret]}]}\n".to_owned(), "environment.env[0].value: write a text"),
         ("kind: pool\npool: {name: a}\nnodes: {b: {gpu-type: [c]}}\n".to_owned(), "nodes.b.gpu-type: `[...]`: write a text"),
         ("kind: pool\npool: {description: a}\n".to_owned(), "pool.name: it is missing"),
         ("kind: quota\nquota: {name: a}\n".to_owned(), "namespace: it is missing"),
+        ("kind: quota\nnamespace: {default: {gpu: 1}}\ndefault: {gpu: 2}\n".to_owned(), "default: it is there as `namespace.default` too"),
+        ("kind: quota\nnamespace: {a: {memory: lots}}\n".to_owned(), "namespace.a: "),
+        (job("resources: {gpu: 1, accelerator_count: 2}"), "resources.accelerator_count: it is there as `gpu` too"),
+        ("kind: compute\njob: {name: a}\nenvironment: {command: [b], env: [{name: A, value: 1}, {name: A, value: 2}]}\n".to_owned(), "environment.env[1].name: it is there twice"),
     ] {
         let error = refused(&text);
         assert!(error.contains(told), "{text}: {error}");
@@ -160,12 +164,56 @@ fn what_determined_has_and_sluice_not_is_refused_by_name() {
             "environment.environment_variables: write a list of `NAME=VALUE`",
         ),
         (
+            "entrypoint: a\ncommand: [b]\n",
+            "command: it is there as `entrypoint` too: write it once",
+        ),
+        (
+            "entrypoint: a\nworkspace: b\nsubject: c\n",
+            "subject: it is there as `workspace` too",
+        ),
+        (
+            "entrypoint: a\nresources: {resource_pool: b}\npool: c\n",
+            "pool: it is there as `resources.resource_pool` too",
+        ),
+        (
+            "entrypoint: a\nresources: {slots: 1, gpu_count: 2}\n",
+            "resources.gpu_count: it is there as `slots` too",
+        ),
+        (
+            "entrypoint: a\nproject: b\nlabels: {project: c}\n",
+            "project: it is there as `labels.project` too",
+        ),
+        (
+            "entrypoint: a\nenvironment: {image: {tpu: b}}\n",
+            "environment.image.tpu: there is no such kind of slot: write cpu, cuda",
+        ),
+        (
+            "entrypoint: a\nresources: {slots: 1}\nenvironment: {image: {cuda: b, gpu: c}}\n",
+            "environment.image.gpu: it is there as `cuda` too",
+        ),
+        (
+            "entrypoint: a\nenvironment: {environment_variables: A=b}\n",
+            "environment.environment_variables: write a list of `NAME=VALUE`",
+        ),
+        (
+            "entrypoint: a\nenvironment: {environment_variables: [A=b, A=c]}\n",
+            "environment.environment_variables: `A` is there twice",
+        ),
+        (
+            "resource_manager: {scheduler: {type: fair_share, preemption: true}}\n",
+            "resource_manager.scheduler.preemption: `true`: it belongs to `type: priority`",
+        ),
+        (
             "resource_pools: [{pool_name: a, provider: {type: aws}}]\n",
             "resource_pools[0].provider: ",
         ),
         (
             "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
             "db: only `resource_manager` and `resource_pools`",
+        ),
+        (
+            "resource_manager: {default_aux_resource_pool: a b}\n",
+            "resource_manager.default_aux_resource_pool: `a b`: ",
         ),
         (
             "resource_manager: {type: kubernetes}\n",
@@ -179,13 +227,76 @@ fn what_determined_has_and_sluice_not_is_refused_by_name() {
         let error = refused(text);
         assert!(error.contains(told), "{text}: {error}");
     }
-    // A secret in a value of the wrong kind is not shown.
+}
+
+#[test]
+fn what_is_wrong_about_a_variable_is_told_without_its_value() {
+    let gpuctl = |env: &str| {
+        format!("kind: compute\njob: {{name: a}}\nenvironment: {{command: [b], {env}}}\n")
+    };
+    let pod = |env: &str| {
+        format!("pod_templates: {{t: {{spec: {{containers: [{{name: main, {env}}}]}}}}}}\n")
+    };
     for text in [
-        "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n",
-        "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n",
+        "resource_pools: [{pool_name: a}]\ndb: {password: hunter2}\n".to_owned(),
+        "entrypoint: a\nenvironment: {registry_auth: {password: hunter2}}\n".to_owned(),
+        "entrypoint: a\nenvironment: {registry_auth: hunter2}\n".to_owned(),
+        "resource_pools: [{pool_name: a, task_container_defaults: {environment_variables: A=hunter2}}]\n".to_owned(),
+        "resource_pools: [{pool_name: a, task_container_defaults: {environment_variables: [hunter2]}}]\n".to_owned(),
+        gpuctl("env: A=hunter2"),
+        gpuctl("env: [A=hunter2]"),
+        gpuctl("env: [{name: A, valeu: hunter2}]"),
+        gpuctl("envs: {A: hunter2}"),
+        pod("env: [{name: A, value: '{{x}} hunter2'}]"),
+        pod("env: [{name: A, value: '{% hunter2'}]"),
+        pod("env: [{name: A, value: '{{hunter2'}]"),
+        pod("env: [{name: A, valueFrom: hunter2}]"),
+        pod("env: A=hunter2"),
+        "pools: {p: {common_default_variables: A=hunter2}}\n".to_owned(),
     ] {
-        let error = refused(text);
-        assert!(!error.contains("hunter2"), "{error}");
+        let error = refused(&text);
+        assert!(!error.contains("hunter2"), "{text}: {error}");
+    }
+    // Numbers are values too.
+    let error = refused(&pod("env: [{name: A, value: 4711}]"));
+    assert!(!error.contains("4711"), "{error}");
+    // What is no YAML is told without the lines around it.
+    let text = "db: {password: hunter2}\ndb: {}\n";
+    let error = documents::placed(text, "f.yaml").unwrap_err().to_string();
+    assert!(error.contains("duplicate mapping key: db"), "{error}");
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn what_is_left_out_of_a_file_is_told_by_its_field() {
+    for (text, note) in [
+        (
+            "kind: quota\nquota: {name: a, description: b}\nnamespace: {c: {gpu: 1}}\n",
+            "quota.description: limits have no description",
+        ),
+        (
+            "entrypoint: a\nenvironment: {image: {cuda: b}, force_pull_image: true}\n",
+            "environment.image: nothing of it is for `cpu` slots",
+        ),
+        (
+            "entrypoint: a\nenvironment: {image: b, force_pull_image: true}\n",
+            "environment.force_pull_image: the container runtime",
+        ),
+        (
+            "resource_manager: {scheduler: {type: priority}}\n",
+            "resource_manager.scheduler: there is no pool in the file",
+        ),
+        (
+            "pod_templates: {t: {spec: {containers: [{name: osmo-ctrl}]}}}\n",
+            "pod_templates.t.spec.containers[0]: `osmo-ctrl` is OSMO's own program",
+        ),
+    ] {
+        let read = documents::placed(text, "f.yaml").unwrap();
+        let notes: Vec<&String> = read.iter().flat_map(|it| &it.notes).collect();
+        assert!(
+            notes.iter().any(|it| it.contains(note)),
+            "{text}: {notes:?}"
+        );
     }
 }
 
@@ -284,13 +395,13 @@ fn what_osmo_has_and_sluice_not_is_refused_by_name() {
             pod(
                 json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{{NONE}}"}]}]}),
             ),
-            "pod_templates.t: there is no variable `NONE`",
+            "pod_templates.t: variable `A`: there is no variable `NONE`",
         ),
         (
             pod(
                 json!({"containers": [{"name": "main", "env": [{"name": "A", "value": "{% if b %}"}]}]}),
             ),
-            "there is no Jinja but",
+            "pod_templates.t: variable `A`: there is no Jinja but",
         ),
         (
             pod(json!({"containers": [{"name": "main", "resources": {"limits": {"cpu": "2"}}}]})),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use sluice_common::cluster::DefaultPool;
+use sluice_common::pool::ResourceTable;
 
 /// A document that a file of another tool stands for.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub(crate) enum ForeignDocument {
     PoolNodes(PoolNodes),
     /// Limits of a subject in every pool.
     Quota(Quota),
+    /// Pools of steps that name none. The cluster's other settings stay as they are.
+    DefaultPool(DefaultPool),
 }
 
 /// Nodes of a pool, each with the kind of GPU that its file declares, if it does. The rules of the pool stay as they are.
@@ -30,11 +34,11 @@ pub(crate) struct PoolNodes {
     pub(crate) nodes: BTreeMap<String, Option<String>>,
 }
 
-/// Limits of a subject that hold in each pool by itself; amounts as policies write them.
+/// Limits of a subject that hold in each pool by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quota {
     pub(crate) subject: String,
-    pub(crate) limit: Map<String, Value>,
+    pub(crate) limit: ResourceTable,
 }
 
 /// Documents that a document of another tool comes to.

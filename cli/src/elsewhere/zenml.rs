@@ -1,6 +1,7 @@
 //! Amounts as ZenML's commands write them: JSON or YAML with whole numbers by key.
 
 use serde_json::{Map, Value, json};
+use sluice_common::amount::cores_of;
 
 use super::fields::ForeignFields;
 use crate::failure::Failure;
@@ -44,7 +45,7 @@ fn amount<'a>(
         count.ok_or_else(|| about.wrong(key, value, "write a whole number from 0"))
     };
     Ok(match key {
-        "mcpu" => ("cpu", json!(cores(whole()?))),
+        "mcpu" => ("cpu", json!(cores_of(whole()?))),
         "memory_mb" => ("memory", format!("{}MiB", whole()?).into()),
         "storage_mb" => ("storage", format!("{}MiB", whole()?).into()),
         "GPU" => ("gpu", whole()?.into()),
@@ -57,11 +58,6 @@ fn amount<'a>(
         "cpu" | "memory" | "storage" => (key, value.clone()),
         key => (key, whole()?.into()),
     })
-}
-
-/// Returns thousandths of a core in cores.
-fn cores(thousandths: u64) -> f64 {
-    thousandths as f64 / 1000.0
 }
 
 #[cfg(test)]

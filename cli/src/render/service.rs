@@ -86,12 +86,13 @@ fn tone(state: ServiceState) -> Tone {
     }
 }
 
-/// Renders all details of a service.
+/// Formats the version from which a service went back.
 fn rolled_back(back: &FailedVersionView) -> String {
     let (revision, at, why) = (back.revision, back.at, safe(&back.why));
     format!("version {revision} at {at}: {why}")
 }
 
+/// Renders all details of a service.
 pub(crate) fn describe(service: &ServiceView) -> String {
     let mut text = Sections::default();
     text.field("Name", safe(&service.name))

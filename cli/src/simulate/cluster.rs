@@ -67,7 +67,7 @@ impl ClusterFiles {
                         "it changes a cluster that runs: write pools, policies and hosts of ours";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }
-                Err(SkippedDocument::Service | SkippedDocument::Step) => {
+                Err(SkippedDocument::Service(_) | SkippedDocument::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }

@@ -78,6 +78,9 @@ pub struct ServiceView {
     pub revisions: Vec<RevisionView>,
     /// Time when the service was made.
     pub made_at: Timestamp,
+    /// Effect of the `PUT` that this answers; omitted in other answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<ChangeOutcome>,
 }
 
 /// The number of replicas of a service by its load.

@@ -96,8 +96,17 @@ pub(super) async fn put(
     caller
         .note(&api, what, Some(&format!("service {name}")))
         .await?;
+    let wanted = name.clone();
+    let look = move |core: &Core| core.state().services().get(&wanted).map(|it| it.version);
+    let before = api.engine().read(look).await?;
     let change = ServiceChange::Put(Box::new(spec));
-    make(&api, name, change, version).await
+    let mut view = make(&api, name, change, version).await?;
+    view.outcome = Some(match before {
+        None => ChangeOutcome::Created,
+        Some(version) if version == view.version => ChangeOutcome::Unchanged,
+        Some(_) => ChangeOutcome::Changed,
+    });
+    Ok(tagged(view.version, Json(view)))
 }
 
 /// Fails if there is a service of this name that the caller may not change: whose replicas he may not stop.
@@ -179,7 +188,8 @@ pub(super) async fn act(
             ServiceChange::Undo(revision)
         }
     };
-    make(&api, name, change, version).await
+    let view = make(&api, name, change, version).await?;
+    Ok(tagged(view.version, Json(view)))
 }
 
 /// Takes a report of the load: 204.
@@ -311,19 +321,18 @@ fn change_of(
     }
 }
 
-/// Makes a change, and answers with the service as it is then.
+/// Makes a change, and returns the service as it is then.
 async fn make(
     api: &Api,
     name: ServiceName,
     change: ServiceChange,
     version: Option<u64>,
-) -> Result<Response, ApiError> {
+) -> Result<ServiceView, ApiError> {
     let input = change_of(name.clone(), change, version);
     let changed = api.engine().change(input, move |core, result| {
         result.map(|()| found(core, &name)).and_then(|found| found)
     });
-    let view = changed.await??;
-    Ok(tagged(view.version, Json(view)))
+    Ok(changed.await??)
 }
 
 async fn read(api: &Api, name: ServiceName) -> Result<ServiceView, ApiError> {

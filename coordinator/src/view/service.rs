@@ -61,6 +61,7 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
             .collect(),
         revisions: revisions(known),
         made_at: timestamp(known.made_at),
+        outcome: None,
     })
 }
 

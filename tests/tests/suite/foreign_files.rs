@@ -90,6 +90,24 @@ fn a_pool_of_gpuctl_takes_its_nodes_or_changes_nothing() {
 }
 
 #[test]
+fn pools_of_a_master_leave_the_settings_of_subjects() {
+    let dev = cluster();
+    let made = create(&dev, "kind: cluster\nsubjects: {alice: {gpu: inference}}\n");
+    assert_eq!(made.code, 0, "{made:?}");
+    let master = "resource_manager: {default_aux_resource_pool: inference}\n";
+    let made = create(&dev, master);
+    assert_eq!(made.code, 0, "{made:?}");
+    let cluster = json(&dev, &["get", "cluster"]);
+    assert_eq!(cluster["default_pool"]["cpu"], "inference", "{cluster}");
+    assert_eq!(
+        cluster["subjects"]["alice"]["gpu"], "inference",
+        "{cluster}"
+    );
+    let again = create(&dev, master);
+    assert_eq!(again.stdout, "cluster unchanged\n", "{again:?}");
+}
+
+#[test]
 fn what_is_there_already_is_not_replaced_by_zenml_s_commands() {
     let dev = cluster();
     let pool = [

@@ -2,6 +2,7 @@
 //! leaves nothing behind.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -187,4 +188,94 @@ fn the_number_follows_the_cores_that_replicas_use() {
     let told = dev.ok(&["describe", "service", "web"]);
     assert!(measured > 60.0 && told.contains("`cpu` is "), "{told}");
     dev.ok(&["delete", "service", "web"]);
+}
+
+/// Writes documents into a file of the cluster's folder; returns its path.
+fn file(dev: &Dev, documents: &str) -> String {
+    let file = dev.folder().join("documents.yaml");
+    fs::write(&file, documents).unwrap();
+    file.display().to_string()
+}
+
+fn sleeper(name: &str, more: &str) -> String {
+    format!(
+        "kind: service\nname: {name}\ncommand: [sleep, infinity]\nreplicas: 1\nresources: {{cpu_count: 0.1}}\n{more}"
+    )
+}
+
+#[test]
+fn a_caller_of_one_subject_applies_a_service_and_learns_the_outcome() {
+    let dev = Dev::start();
+    dev.ok(&["resource-pool", "attach-policy", "default", "alice"]);
+    let secret = dev.ok(&[
+        "api-token",
+        "create",
+        "laptop",
+        "--role",
+        "submitter",
+        "--subject",
+        "alice",
+        "--pool",
+        "default",
+    ]);
+    let context = fs::read(&dev.context).unwrap();
+    let mut context: Value = serde_json::from_slice(&context).unwrap();
+    context["token"] = secret.trim().into();
+    context["subject"] = Value::Null;
+    let own = dev.folder().join("laptop.json");
+    fs::write(&own, context.to_string()).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o600)).unwrap();
+    let path = file(&dev, &sleeper("web", "pool: default\n"));
+    let apply = ["--context", own.to_str().unwrap(), "apply", "-f", &path];
+    let ran = dev.sluice(&apply);
+    assert_eq!(ran.stdout, "service/web created\n", "{ran:?}");
+    let ran = dev.sluice(&apply);
+    assert_eq!(ran.stdout, "service/web unchanged\n", "{ran:?}");
+    file(&dev, &sleeper("web", "pool: default\nenv: {A: b}\n"));
+    let ran = dev.sluice(&[&apply[..], &["-o", "json"]].concat());
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let changed = serde_json::json!([{"name": "web", "outcome": "changed"}]);
+    assert_eq!(told["services"], changed, "{told}");
+    assert_eq!(service(&dev)["subject"], "alice");
+}
+
+#[test]
+fn services_of_a_file_are_applied_and_deleted_one_by_one_and_each_is_told() {
+    let dev = Dev::start();
+    let pool = "kind: pool\nname: night\n";
+    let wrong = sleeper("wrong", "grace_period: never\n");
+    let good = sleeper("web", "");
+    let path = file(&dev, &format!("{pool}---\n{wrong}---\n{good}"));
+    let ran = dev.sluice(&["apply", "-f", &path, "-o", "json"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let refused = "service/wrong was not applied: ";
+    assert!(ran.stderr.contains(refused), "{ran:?}");
+    let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(told["changes"][0]["outcome"], "created", "{told}");
+    let made = serde_json::json!([{"name": "web", "outcome": "created"}]);
+    assert_eq!(told["services"], made, "{told}");
+    let path = file(&dev, &format!("{pool}---\n{good}"));
+    let delete = ["delete", "-f", path.as_str()];
+    let dry = dev.ok(&[&delete[..], &["--dry-run"]].concat());
+    assert!(dry.starts_with("service/web deleted (dry run)\n"), "{dry}");
+    assert!(dry.contains("pool/night deleted (dry run)"), "{dry}");
+    assert_eq!(service(&dev)["name"], "web");
+    // One that is not there keeps the rest of the file.
+    file(&dev, &format!("{pool}---\n{}", sleeper("absent", "")));
+    let ran = dev.sluice(&delete);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let kept = "nothing else of the file was deleted";
+    assert!(
+        ran.stderr.contains("service/absent was not deleted: "),
+        "{ran:?}"
+    );
+    assert!(ran.stderr.contains(kept), "{ran:?}");
+    dev.ok(&["get", "pool", "night"]);
+    // The services that were deleted are told even if the rest is refused.
+    file(&dev, &format!("{good}---\nkind: pool\nname: nowhere\n"));
+    let ran = dev.sluice(&delete);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(ran.stdout, "service/web deleted\n", "{ran:?}");
+    let told = "of the file only service/web was deleted";
+    assert!(ran.stderr.contains(told), "{ran:?}");
 }

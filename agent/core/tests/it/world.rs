@@ -654,6 +654,7 @@ impl World {
             FromNode::Checkpoint { .. } => panic!("the core knows no files"),
             FromNode::Health(_) => panic!("the core hears of no check"),
             FromNode::Supervisor(_) => {}
+            FromNode::Usages(_) => panic!("the core measures nothing"),
             FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
             FromNode::Carved { .. } => panic!("nobody ordered that"),

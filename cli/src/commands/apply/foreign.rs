@@ -1,14 +1,14 @@
-//! Documents of other tools that have none of ours: nodes of a pool, which are moved there, and quotas, which become the
-//! limit of a subject in each pool. What they come to depends on what the cluster has, so it is read first.
+//! Documents of other tools that have none of ours: nodes of a pool, which are moved there, quotas, which become the
+//! limit of a subject in each pool, and pools of steps that name none, which become settings of the cluster. What they come to depends on what the cluster has, so it is read first.
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
 use sluice_common::api::{
-    DeleteDocument, MoveRequest, NodeView, PolicyView, PoolView, PutDocument,
+    ClusterView, DeleteDocument, MoveRequest, NodeView, PolicyView, PoolView, PutDocument,
 };
-use sluice_common::document::{ClusterObjectId, PolicyId, SpecDocument};
-use sluice_common::pool::{PolicySpec, PoolSpec, ResourceTable};
+use sluice_common::cluster::{ClusterSpec, DefaultPool};
+use sluice_common::document::{ClusterObjectId, PolicyId, SingletonId, SpecDocument};
+use sluice_common::pool::{PolicySpec, PoolSpec};
 
 use super::super::drain::tell;
 use super::super::elsewhere::spec_of;
@@ -27,6 +27,9 @@ use crate::render::safe;
 pub(super) struct ForeignChanges {
     nodes: Vec<(PoolNodes, DocumentLocation)>,
     quotas: Vec<(Quota, DocumentLocation)>,
+    default_pools: Vec<(DefaultPool, DocumentLocation)>,
+    /// Nodes of the cluster, if any are listed.
+    known: Vec<NodeView>,
 }
 
 /// Returns the deletion that a document stands for.
@@ -35,6 +38,10 @@ pub(super) fn delete(document: &ForeignDocument) -> Result<DeleteDocument, Strin
         ForeignDocument::PoolNodes(PoolNodes { pool, .. }) => {
             Ok(DeleteDocument::Pool { name: pool.clone() })
         }
+        ForeignDocument::DefaultPool(_) => Err(
+            "resource_manager: the pools of steps that name none cannot be deleted: apply a `kind: cluster` without them"
+                .to_owned(),
+        ),
         ForeignDocument::Quota(Quota { subject, .. }) => {
             let subject = safe(subject);
             Err(format!(
@@ -49,6 +56,7 @@ impl ForeignChanges {
         match document {
             ForeignDocument::PoolNodes(nodes) => self.nodes.push((nodes, place)),
             ForeignDocument::Quota(quota) => self.quotas.push((quota, place)),
+            ForeignDocument::DefaultPool(pools) => self.default_pools.push((pools, place)),
         }
     }
 
@@ -58,12 +66,13 @@ impl ForeignChanges {
 
     /// Checks that every listed node exists and is listed once, before anything is changed, and warns of hardware that
     /// differs from what the file declares.
-    pub(super) fn check(&self, client: &Client, out: Out) -> Result<(), Failure> {
+    pub(super) fn check(&mut self, client: &Client, out: Out) -> Result<(), Failure> {
         if self.nodes.is_empty() {
             return Ok(());
         }
         let read = || client.nodes();
-        let known = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
+        self.known = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
+        let known = &self.known;
         let mut seen = BTreeSet::new();
         for (name, declared, pool, place) in self.each() {
             let shown = safe(name);
@@ -109,7 +118,7 @@ impl ForeignChanges {
             })
     }
 
-    /// Returns the documents that documents of other tools come to: pools that are not there or have another
+    /// Returns the documents that documents of other tools come to: settings of the cluster, pools that are not there or have another
     /// description, and a policy for each quota and pool, of those that exist and those that are put. What a pool or a
     /// policy has besides stays.
     pub(super) fn documents(
@@ -118,8 +127,14 @@ impl ForeignChanges {
         put: &[PutDocument],
         out: Out,
     ) -> Result<Vec<(PutDocument, DocumentLocation)>, Failure> {
+        let mut documents = Vec::new();
+        for (pools, place) in &self.default_pools {
+            let read = || client.cluster();
+            let known = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
+            documents.push((cluster(pools, known), place.clone()));
+        }
         if self.nodes.is_empty() && self.quotas.is_empty() {
-            return Ok(Vec::new());
+            return Ok(documents);
         }
         let read = || client.pools();
         let known = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
@@ -128,7 +143,6 @@ impl ForeignChanges {
             PutDocument::Pool(pool) => Some(pool.id.name.clone()),
             _ => None,
         }));
-        let mut documents = Vec::new();
         for (nodes, place) in &self.nodes {
             let is_put =
                 names.contains(&nodes.pool) && known.iter().all(|it| it.name != nodes.pool);
@@ -165,10 +179,9 @@ impl ForeignChanges {
         let known = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
         let policies = self.quotas.iter().map(|(quota, place)| {
             let before = known.iter().find(|it| it.subject == quota.subject);
-            let policy = policy(quota, pool, before, place)?;
-            Ok((policy, place.clone()))
+            (policy(quota, pool, before), place.clone())
         });
-        policies.collect()
+        Ok(policies.collect())
     }
 
     /// Moves the listed nodes, each even if others fail.
@@ -180,7 +193,9 @@ impl ForeignChanges {
     ) -> Result<u8, Failure> {
         let mut code = 0;
         for (name, _, pool, place) in self.each() {
-            let told = match moved(client, name, pool, options, out) {
+            let known = self.known.iter().find(|node| node.name == name);
+            let Some(node) = known else { continue };
+            let told = match moved(client, node, pool, options, out) {
                 Ok(told) => told,
                 Err(failure) => {
                     code = FAILED;
@@ -199,18 +214,16 @@ impl ForeignChanges {
 
 fn moved(
     client: &Client,
-    name: &str,
+    node: &NodeView,
     pool: &str,
     options: ChangeOptions,
     out: Out,
 ) -> Result<String, Failure> {
-    let read = || client.node(name);
-    let node: NodeView = client.keep_trying(RetryLimit::READ, outage_note(out), read)?;
     if node.pool == pool {
-        return Ok(told(&node, pool, out));
+        return Ok(told(node, pool, out));
     }
     if options.dry_run {
-        let (name, from, to) = (safe(name), safe(&node.pool), safe(pool));
+        let (name, from, to) = (safe(&node.name), safe(&node.pool), safe(pool));
         return Ok(format!(
             "{name} would move from pool {from} to {to} (dry run)"
         ));
@@ -220,7 +233,7 @@ fn moved(
         reason: None,
         deadline: None,
     };
-    let call = || client.move_node(name, &request);
+    let call = || client.move_node(&node.name, &request);
     let node = client.keep_trying(RetryLimit::CHANGE, outage_note(out), call)?;
     if node.pool != pool {
         tell(client, &node, out)?;
@@ -247,31 +260,59 @@ fn pool(nodes: &PoolNodes, known: &[PoolView]) -> Option<PutDocument> {
     }))
 }
 
+/// Returns the settings of the cluster with these pools of steps that name none. What else is set stays.
+fn cluster(pools: &DefaultPool, known: ClusterView) -> PutDocument {
+    let default_pool = DefaultPool {
+        cpu: pools.cpu.clone().or(known.default_pool.cpu),
+        gpu: pools.gpu.clone().or(known.default_pool.gpu),
+    };
+    let subjects = known.subjects;
+    let spec = ClusterSpec {
+        default_pool,
+        subjects,
+    };
+    PutDocument::Cluster(SpecDocument {
+        version: Some(known.version),
+        ..SpecDocument::new(SingletonId {}, spec)
+    })
+}
+
 /// Returns the policy of a subject in a pool with the limit of a quota.
 fn policy(
     Quota { subject, limit }: &Quota,
     pool: &str,
     before: Option<&PolicyView>,
-    place: &DocumentLocation,
-) -> Result<PutDocument, Failure> {
-    let limit = table(limit).map_err(|mistake| {
-        let mistake = format!("namespace.{}: {mistake}", safe(subject));
-        Failure::Failed(format!("{}: {mistake}", place.of(None, &mistake)))
-    })?;
+) -> PutDocument {
     let id = PolicyId {
         pool: pool.to_owned(),
         subject: subject.clone(),
     };
     let spec = before.map_or_else(PolicySpec::default, |view| view.spec.clone());
-    Ok(PutDocument::Policy(SpecDocument {
+    let limit = limit.clone();
+    PutDocument::Policy(SpecDocument {
         version: Some(before.map_or(0, |view| view.version)),
         ..SpecDocument::new(id, PolicySpec { limit, ..spec })
-    }))
+    })
 }
 
-/// Reads a table of amounts, as policies write them.
-fn table(amounts: &Map<String, Value>) -> Result<ResourceTable, String> {
-    let spec: PolicySpec =
-        serde_json::from_value(json!({"limit": amounts})).map_err(|e| e.to_string())?;
-    Ok(spec.limit)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pools_of_steps_that_name_none_leave_the_other_settings_of_the_cluster() {
+        let known = json!({"default_pool": {"cpu": "a", "gpu": "b"}, "version": 7,
+            "subjects": {"alice": {"gpu": "c"}}});
+        let pools = serde_json::from_value(json!({"gpu": "d"})).unwrap();
+        let PutDocument::Cluster(put) = cluster(&pools, serde_json::from_value(known).unwrap())
+        else {
+            panic!("it is no document of the cluster");
+        };
+        assert_eq!(put.version, Some(7));
+        assert_eq!(
+            serde_json::to_value(&put.spec).unwrap(),
+            json!({"default_pool": {"cpu": "a", "gpu": "d"}, "subjects": {"alice": {"gpu": "c"}}})
+        );
+    }
 }

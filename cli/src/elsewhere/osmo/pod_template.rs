@@ -226,10 +226,10 @@ impl ForeignTemplate {
     pub(super) fn fields(&self, variables: &Variables) -> Result<Map<String, Value>, String> {
         let mut fields = Map::new();
         if !self.env.is_empty() {
-            let env = self
-                .env
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), variables.fill(value, &self.path)?.into())));
+            let env = self.env.iter().map(|(name, value)| {
+                let path = format!("{}: variable `{}`", self.path, safe(name));
+                Ok((name.clone(), variables.fill(value, &path)?.into()))
+            });
             fields.insert(
                 "env".to_owned(),
                 Value::Object(env.collect::<Result<_, String>>()?),
@@ -239,7 +239,9 @@ impl ForeignTemplate {
             let mounts = self.mounts.iter().map(|mount| {
                 let mut mount = mount.clone();
                 let source = mount["source"].as_str().unwrap_or_default();
-                mount["source"] = variables.fill(source, &self.path)?.into();
+                let name = mount["name"].as_str().unwrap_or_default();
+                let path = format!("{}: volume `{}`", self.path, safe(name));
+                mount["source"] = variables.fill(source, &path)?.into();
                 Ok(mount)
             });
             fields.insert(
@@ -317,7 +319,8 @@ pub(super) fn selector(
     let mut labels: BTreeMap<String, String> = BTreeMap::new();
     for template in templates {
         for (key, value) in &template.labels {
-            let value = variables.fill(value, &template.path)?;
+            let path = format!("{}.spec.nodeSelector.{}", template.path, safe(key));
+            let value = variables.fill(value, &path)?;
             if key == "kubernetes.io/arch" {
                 selector.insert("arch".to_owned(), value.into());
                 continue;
@@ -376,17 +379,17 @@ impl Variables {
         Ok((!amounts.is_empty()).then_some(amounts))
     }
 
-    /// Fills in the variables of a text.
+    /// Fills in the variables of a text. Messages name its place `path` and do not show it, because it may be a secret.
     fn fill(&self, text: &str, path: &str) -> Result<String, String> {
         if text.contains("{%") {
             let way = "there is no Jinja but `{{VARIABLE}}`: write the value";
-            return Err(format!("{path}: `{}`: {way}", safe(text)));
+            return Err(format!("{path}: {way}"));
         }
         let mut parts = text.split("{{");
         let mut filled = parts.next().unwrap_or_default().to_owned();
         for part in parts {
             let Some((name, rest)) = part.split_once("}}") else {
-                return Err(format!("{path}: `{}`: `{{{{` is not closed", safe(text)));
+                return Err(format!("{path}: `{{{{` is not closed"));
             };
             let name = name.trim();
             let of_task = TASK_VARIABLES.iter().find(|(theirs, _)| *theirs == name);
