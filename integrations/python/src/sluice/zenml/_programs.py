@@ -171,7 +171,7 @@ class Programs:
         if not step.ended:
             return ExecutionStatus.RUNNING
         if not step.succeeded:
-            logger.error("%s", self._failure(step))
+            logger.error("%s", self.client._done(self.client._api.failure(step)))
         return ExecutionStatus.COMPLETED if step.succeeded else ExecutionStatus.FAILED
 
     def context_file(self) -> str:
@@ -183,10 +183,6 @@ class Programs:
                 f"{self._context.path} has certificates beside it"
             )
         return json.dumps({name: value for name, value in found.items() if value is not None})
-
-    def _failure(self, step: Step) -> str:
-        said = self.client.output(step, "stderr")[-TAIL:] if step.attempt else b""
-        return f"{step.id} is {step.state}: {step.reason.message}\n{_text(said)}"
 
     def _request(self, program: Program) -> bytes:
         root = Path(source_utils.get_source_root())
