@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import BaseModel, Field
 from zenml.client import Client as ZenML
@@ -26,7 +28,7 @@ from sluice._context import Context
 from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, Unauthorized, Unreachable
 from sluice._flow import pauses
 from sluice._model import Step
-from sluice._spec import Settings
+from sluice._spec import Settings, StepSpec
 from sluice.zenml import _archive
 from sluice.zenml._names import allocation_id, program_id
 from sluice.zenml._releases import GRACE
@@ -84,6 +86,8 @@ class Programs:
         self._settings = settings
         self._context = Context.load(settings.context)
         self.client = Client(self._context)
+        self._packing = threading.Lock()
+        self._packed: tuple[UUID, bytes] | None = None
 
     # ---- Within an allocation
 
@@ -91,7 +95,8 @@ class Programs:
         """Starts a program in the allocation of its step run. It lives as long as the allocation at most."""
         boot = ["-c", "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))", str(len(_archive.BOOT))]
         command = [self._settings.python, *boot, "inside"]
-        stdin = _archive.BOOT + self._request(program)
+        code = self._code(step_run.pipeline_run_id)
+        stdin = _archive.BOOT + self._request(program, code) + code
         deadline = time.monotonic() + PATIENCE
         for pause in pauses():
             try:
@@ -152,15 +157,33 @@ class Programs:
 
     # ---- As a step of its own
 
-    def submit(self, program: Program, settings: Settings) -> Step:
-        """Submits a program as a step. The request, which has secrets, is a file that the step deletes at once."""
+    def submit(self, run_id: UUID, program: Program, settings: Settings) -> Step:
+        """Submits a program of a run as a step, which may be `rejected`. Raises `Refused` or `Unreachable`."""
+        (step,) = self.submit_all(run_id, [(program, settings)])
+        if isinstance(step, Refused):
+            raise step
+        return step
+
+    def submit_all(self, run_id: UUID, programs: Sequence[tuple[Program, Settings]]) -> list[Step | Refused]:
+        """Submits the programs of a run as steps, in one commit; returns for each the step, or why it was refused.
+
+        Their requests, which have secrets, are files that the steps delete at once. All have the code as one file.
+        """
+        code = self._code(run_id)
         with tempfile.TemporaryDirectory(prefix="sluice-zenml-") as folder:
-            boot, request = Path(folder, "boot.py"), Path(folder, "request")
+            boot, archive = Path(folder, "boot.py"), Path(folder, "code")
             boot.write_bytes(_archive.BOOT)
-            request.touch(mode=0o600)
-            request.write_bytes(self._request(program))
-            whole: Settings = {**settings, "inputs": [boot, request], "workdir": None}
-            return self.client.submit([self._settings.python, "boot.py", "step", "request"], **whole)
+            archive.write_bytes(code)
+            parts = ["request", "code"] if code else ["request"]
+            specs = []
+            for number, (program, settings) in enumerate(programs):
+                request = Path(folder, str(number))
+                request.touch(mode=0o600)
+                request.write_bytes(self._request(program, code))
+                inputs: list[str | Path] = [boot, f"{request}:request", *([archive] if code else [])]
+                whole: Settings = {**settings, "inputs": inputs, "workdir": None}
+                specs.append(StepSpec([self._settings.python, "boot.py", "step", *parts], **whole))
+            return self.client.submit_many(specs)
 
     def status_of_step(self, step_id: str) -> ExecutionStatus:
         """Returns how far a step is, in ZenML's words."""
@@ -184,15 +207,22 @@ class Programs:
             )
         return json.dumps({name: value for name, value in found.items() if value is not None})
 
-    def _request(self, program: Program) -> bytes:
-        root = Path(source_utils.get_source_root())
-        shared = self._settings.code == "shared"
+    def _code(self, run_id: UUID) -> bytes:
+        """Returns the archive of the code, which is packed once for a run; empty if hosts share it."""
+        if self._settings.code == "shared":
+            return b""
+        with self._packing:
+            if self._packed is None or self._packed[0] != run_id:
+                self._packed = (run_id, _archive.packed(Path(source_utils.get_source_root())))
+            return self._packed[1]
+
+    def _request(self, program: Program, code: bytes) -> bytes:
+        root = source_utils.get_source_root() if self._settings.code == "shared" else None
         command = list(program.command)
         if command and command[0] == "python":
             command[0] = self._settings.python
         environment = {ENV_ZENML_LOCAL_STORES_PATH: GlobalConfiguration().local_stores_path, **program.environment}
-        code = b"" if shared else _archive.packed(root)
-        return _archive.request(command, environment, str(root) if shared else None, code, program.files)
+        return _archive.request(command, environment, root, code, program.files)
 
 
 def _said(ran: Ran) -> str:

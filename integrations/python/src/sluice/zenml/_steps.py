@@ -83,4 +83,4 @@ def run_step_run(
     }
     # ZenML makes another step run for each try.
     settings["on_preempt"] = "fail"
-    programs.submit(program, settings)
+    programs.submit(info.run_id, program, settings)

@@ -1,0 +1,127 @@
+"""Programs of ZenML's steps on a real cluster, without a ZenML server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from zenml.utils import source_utils
+
+import sluice
+from sluice._spec import Settings
+from sluice.zenml import Orchestrator, _archive
+from sluice.zenml._programs import HostSettings, Program, Programs
+
+SMALL: Settings = {"cpus": 0.05, "memory": "128MiB", "subject": "zenml"}
+SHOW = ["python", "-c", "import sys; sys.stdout.write(open('part.txt').read())"]
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Iterator[Path]:
+    """A source root of one file."""
+    (tmp_path / "part.txt").write_text("first")
+    source_utils.set_custom_source_root(str(tmp_path))
+    yield tmp_path
+    source_utils.set_custom_source_root(None)
+
+
+@pytest.fixture
+def programs(client: sluice.Client, code: Path) -> Iterator[Programs]:
+    yield Programs(HostSettings(context=str(client.context.path), python=sys.executable))
+    client.cancel_many(all=True, grace_period=0)
+
+
+def named(name: str, run: UUID, **more: Any) -> Settings:
+    return {**SMALL, "id": f"zenml-{run}-{name}", "name": name, "labels": {"zenml/run": str(run)}, **more}
+
+
+@pytest.fixture
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    done = list[Path]()
+    packed = _archive.packed
+    monkeypatch.setattr(_archive, "packed", lambda root: (done.append(root), packed(root))[1])
+    return done
+
+
+def test_code_is_packed_and_sent_once_a_run(
+    client: sluice.Client, programs: Programs, code: Path, packings: list[Path]
+) -> None:
+    run = uuid4()
+    sent = list[str]()
+    programs.client._http.event_hooks["request"].append(
+        lambda request: sent.append(request.url.path) if request.method == "PUT" else None
+    )
+    first = programs.submit_all(run, [(Program(SHOW, {"PART": name}), named(name, run)) for name in ("a", "b")])
+    # The archive, `boot.py` and two requests.
+    assert len(sent) == 4
+    (code / "part.txt").write_text("second")
+    late = programs.submit(run, Program(SHOW, {"MORE": "1"}), named("c", run))
+    assert len(sent) == 5
+    other = programs.submit(uuid4(), Program(SHOW, {}), named("d", uuid4()))
+    assert len(packings) == 2
+    for step, shown in [*((it, b"first") for it in first), (late, b"first"), (other, b"second")]:
+        assert isinstance(step, sluice.Step)
+        assert client.wait(step, timeout=60).succeeded, client.output(step, "stderr")
+        assert client.output(step) == shown
+
+
+def test_the_same_files_are_the_same_archive(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _archive.packed(code)
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    assert _archive.packed(code) == before
+    monkeypatch.setattr(_archive, "MAX_BYTES", 100)
+    with pytest.raises(ValueError, match="takes more than 100 bytes: run the pipeline from a folder of code alone"):
+        _archive.packed(code)
+
+
+def test_hosts_that_share_the_code_get_none(client: sluice.Client, code: Path, packings: list[Path]) -> None:
+    shared = Programs(HostSettings(context=str(client.context.path), python=sys.executable, code="shared"))
+    step = client.wait(shared.submit(uuid4(), Program(SHOW, {}), named("a", uuid4())), timeout=60)
+    assert (client.output(step), packings) == (b"first", [])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"gpus": 99}, r"`bad` \(zenml-.*-bad\) was rejected: .* 99 gpu"),
+    ({"memory": "much"}, "`bad` was refused: .*memory"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), WRONG)
+def test_a_static_pipeline_is_submitted_whole_or_not_at_all(
+    client: sluice.Client, programs: Programs, wrong: dict[str, Any], why: str
+) -> None:
+    orchestrator = Orchestrator.__new__(Orchestrator)
+    orchestrator.__dict__["programs"] = programs
+    run = uuid4()
+    ids = [f"zenml-{run}-{name}" for name in ("good", "bad", "after")]
+    steps = [
+        (Program(["sleep", "600"], {}), named("good", run)),
+        (Program(["sleep", "600"], {}), named("bad", run, **wrong)),
+        (Program(["true"], {}), named("after", run, after=[ids[0]])),
+    ]
+    with pytest.raises(RuntimeError, match=f"its other steps were cancelled: {why}"):
+        orchestrator._submit_whole(run, steps)
+    for step_id in (ids[0], ids[2]):
+        assert client.wait(step_id, timeout=30).state == "cancelled"
+
+
+def test_a_static_pipeline_whose_submit_was_not_answered_does_not_run(
+    client: sluice.Client, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orchestrator = Orchestrator.__new__(Orchestrator)
+    orchestrator.__dict__["programs"] = programs
+    run = uuid4()
+    submit: Callable[..., Any] = programs.client.submit_many
+
+    def unanswered(specs: Any) -> None:
+        submit(specs)
+        raise sluice.Unreachable("the answer was lost")
+
+    monkeypatch.setattr(programs.client, "submit_many", unanswered)
+    with pytest.raises(sluice.Unreachable):
+        orchestrator._submit_whole(run, [(Program(["sleep", "600"], {}), named("good", run))])
+    assert client.wait(f"zenml-{run}-good", timeout=30).state == "cancelled"
