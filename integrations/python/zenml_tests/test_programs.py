@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from zenml.utils import source_utils
 import sluice
 from sluice._spec import Settings
 from sluice.zenml import Orchestrator, _archive
+from sluice.zenml._names import allocation_id
 from sluice.zenml._programs import HostSettings, Program, Programs
+from sluice.zenml._websocket import run_inside
 
 SMALL: Settings = {"cpus": 0.05, "memory": "128MiB", "subject": "zenml"}
 SHOW = ["python", "-c", "import sys; sys.stdout.write(open('part.txt').read())"]
@@ -125,3 +128,33 @@ def test_a_static_pipeline_whose_submit_was_not_answered_does_not_run(
     with pytest.raises(sluice.Unreachable):
         orchestrator._submit_whole(run, [(Program(["sleep", "600"], {}), named("good", run))])
     assert client.wait(f"zenml-{run}-good", timeout=30).state == "cancelled"
+
+
+class StepRun:
+    """What is asked of a step run of ZenML."""
+
+    def __init__(self) -> None:
+        self.id = uuid4()
+        self.pipeline_run_id = uuid4()
+        self.config = type("Config", (), {"command": None})
+
+
+def test_a_program_that_failed_has_failed_though_its_output_is_gone(
+    client: sluice.Client, programs: Programs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step_run: Any = StepRun()
+    held = client.allocate(id=allocation_id(step_run.id), workdir=None, **SMALL)
+    client.wait(held, "running")
+    programs.start_inside(step_run, Program([sys.executable, "-c", "print('said'); raise SystemExit(3)"], {}))
+    # As if the allocation had ended between two looks.
+    monkeypatch.setattr("sluice.zenml._programs.run_inside", _all_but_the_output)
+    deadline = time.monotonic() + 30
+    while (status := programs.status(step_run)) == "running" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert status == "failed" and "exited with 3:\n(its output cannot be read: it has ended)" in caplog.text
+
+
+def _all_but_the_output(context: Any, step: str, command: list[str]) -> Any:
+    if command[0] == "tail":
+        raise sluice.Conflict(409, "not_running", "it has ended", {})
+    return run_inside(context, step, command)

@@ -25,7 +25,7 @@ from zenml.utils import source_utils
 
 from sluice._client import Client
 from sluice._context import Context
-from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, Unauthorized, Unreachable
+from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, SluiceError, Unauthorized, Unreachable
 from sluice._flow import pauses
 from sluice._model import Step
 from sluice._spec import Settings, StepSpec
@@ -133,9 +133,16 @@ class Programs:
             return ExecutionStatus.RUNNING
         if code == b"0":
             return ExecutionStatus.COMPLETED
-        tail = run_inside(self._context, allocation.id, ["tail", "-c", str(TAIL), ".zenml/output"])
-        logger.error("The program of step run `%s` exited with %s:\n%s", step_run.id, code.decode(), _text(tail.stdout))
+        said = self._end_of_output(allocation.id)
+        logger.error("The program of step run `%s` exited with %s:\n%s", step_run.id, code.decode(), said)
         return ExecutionStatus.FAILED
+
+    def _end_of_output(self, allocation: str) -> str:
+        """Returns the last lines of the program of an allocation, which may have ended meanwhile."""
+        try:
+            return _text(run_inside(self._context, allocation, ["tail", "-c", str(TAIL), ".zenml/output"]).stdout)
+        except SluiceError as error:
+            return f"(its output cannot be read: {error})"
 
     def _after_allocation(self, step_run: StepRunResponse, allocation: Step) -> ExecutionStatus:
         """Returns how a step ended whose allocation is gone: as it has told ZenML itself, if it has."""
