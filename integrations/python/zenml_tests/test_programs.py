@@ -15,7 +15,7 @@ from zenml.utils import source_utils
 import sluice
 from sluice._spec import Settings
 from sluice.zenml import Orchestrator, _archive
-from sluice.zenml._names import allocation_id
+from sluice.zenml._names import allocation_id, program_id
 from sluice.zenml._programs import HostSettings, Program, Programs
 from sluice.zenml._websocket import run_inside
 
@@ -158,3 +158,18 @@ def _all_but_the_output(context: Any, step: str, command: list[str]) -> Any:
     if command[0] == "tail":
         raise sluice.Conflict(409, "not_running", "it has ended", {})
     return run_inside(context, step, command)
+
+
+def test_what_is_stopped_twice_stays_as_it_ended(client: sluice.Client, programs: Programs) -> None:
+    step_run: Any = StepRun()
+    held = client.allocate(id=allocation_id(step_run.id), workdir=None, **SMALL)
+    own: Any = StepRun()
+    step = programs.submit(own.id, Program(["true"], {}), {**SMALL, "id": program_id(own.id)})
+    assert client.wait(step, timeout=60).succeeded
+    client.wait(held, "running")
+    programs.stop(step_run)
+    ended = client.wait(held, timeout=60)
+    for one in (step_run, own):
+        programs.stop(one)
+    assert ended.allocation and ended.allocation.state == "released"
+    assert client.step(held) == ended and client.step(step).succeeded

@@ -25,7 +25,7 @@ from zenml.utils import source_utils
 
 from sluice._client import Client
 from sluice._context import Context
-from sluice._errors import Busy, Conflict, Forbidden, NotFound, Refused, SluiceError, Unauthorized, Unreachable
+from sluice._errors import Busy, Forbidden, NotFound, Refused, SluiceError, Unauthorized, Unreachable
 from sluice._flow import pauses
 from sluice._model import Step
 from sluice._spec import Settings, StepSpec
@@ -158,9 +158,6 @@ class Programs:
         except NotFound:
             with suppress(NotFound):
                 self.client.cancel(program_id(step_run.id), grace_period=GRACE)
-        except Conflict as over:
-            if over.code != "step_over":
-                raise
 
     # ---- As a step of its own
 

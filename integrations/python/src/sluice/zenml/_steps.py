@@ -42,9 +42,7 @@ class Asked:
 def step_settings(defaults: StepDefaults, resource_settings: Any) -> Settings:
     """Returns the settings of a step by its `ResourceSettings`. Raises `Unsupported`."""
     refuse_deployment_fields(resource_settings)
-    config = Config(
-        default_subject=defaults.subject, pool=defaults.pool, classes=defaults.classes, resources=defaults.resources
-    )
+    config = Config(pool=defaults.pool, classes=defaults.classes, resources=defaults.resources)
     settings = settings_of(Asked(resource_settings), config)
     tolerance = settings.pop("reclaim_tolerance")
     settings["preemptible"] = tolerance != "none"

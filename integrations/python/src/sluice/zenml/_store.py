@@ -148,10 +148,6 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             step = self._client.release(allocation_id(resource_request_id), grace_period=GRACE)
         except NotFound:
             return self._answer(run, self._without_allocation(resource_request_id))
-        except Conflict as over:
-            if over.code != "step_over":
-                raise
-            step = self._client.step(allocation_id(resource_request_id))
         return self._answer(run, standing_of(step))
 
     def renew_resource_request(
