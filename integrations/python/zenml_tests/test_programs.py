@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -173,3 +174,13 @@ def test_what_is_stopped_twice_stays_as_it_ended(client: sluice.Client, programs
         programs.stop(one)
     assert ended.allocation and ended.allocation.state == "released"
     assert client.step(held) == ended and client.step(step).succeeded
+
+
+def test_a_pipeline_on_a_host_has_the_context_of_its_caller(client: sluice.Client, tmp_path: Path) -> None:
+    written = {**json.loads(client.context.path.read_text()), "subject": "zenml", "pool": "training"}
+    file, sent = tmp_path / "context.json", tmp_path / "sent.json"
+    file.write_text(json.dumps(written))
+    sent.write_text(Programs(HostSettings(context=str(file))).context_file())
+    there = sluice.Context.load(sent)
+    assert (there.subject, there.pool, there.url) == ("zenml", "training", client.context.url)
+    assert there.token == client.context.token

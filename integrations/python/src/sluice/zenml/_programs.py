@@ -203,7 +203,8 @@ class Programs:
 
     def context_file(self) -> str:
         """Returns the context as a file for a program that itself starts steps: certificates are in it as texts."""
-        found: dict[str, Any] = {"http": self._context.url, "token": self._context.token}
+        known = self._context
+        found = {"http": known.url, "token": known.token, "subject": known.subject, "pool": known.pool}
         if self._context.ca is not None:
             raise ValueError(
                 "a pipeline that runs on a host needs a context there: set `context` to its path on all hosts, because "
