@@ -161,6 +161,17 @@ def _all_but_the_output(context: Any, step: str, command: list[str]) -> Any:
     return run_inside(context, step, command)
 
 
+def test_a_step_of_its_own_is_waited_for_by_one_call(client: sluice.Client, programs: Programs) -> None:
+    step_run: Any = StepRun()
+    asked = list[str]()
+    step = programs.submit(step_run.id, Program(["sleep", "3"], {}), {**SMALL, "id": program_id(step_run.id)})
+    programs.client._http.event_hooks["request"].append(lambda request: asked.append(request.url.path))
+    assert programs.wait(step_run) == programs.status(step_run) == "completed"
+    assert asked == [f"/v1/steps/{step.id}:wait", f"/v1/steps/{allocation_id(step_run.id)}", f"/v1/steps/{step.id}"]
+    nobody: Any = StepRun()
+    assert programs.wait(nobody) == "failed"
+
+
 def test_what_is_stopped_twice_stays_as_it_ended(client: sluice.Client, programs: Programs) -> None:
     step_run: Any = StepRun()
     held = client.allocate(id=allocation_id(step_run.id), workdir=None, **SMALL)
@@ -168,7 +179,7 @@ def test_what_is_stopped_twice_stays_as_it_ended(client: sluice.Client, programs
     step = programs.submit(own.id, Program(["true"], {}), {**SMALL, "id": program_id(own.id)})
     assert client.wait(step, timeout=60).succeeded
     client.wait(held, "running")
-    programs.stop(step_run)
+    client.release(held, grace_period=0)
     ended = client.wait(held, timeout=60)
     for one in (step_run, own):
         programs.stop(one)

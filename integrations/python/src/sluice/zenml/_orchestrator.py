@@ -32,7 +32,7 @@ from sluice._spec import Settings
 from sluice.zenml._entrypoints import PipelineEntrypoint, StepEntrypoint, StepRunEntrypoint
 from sluice.zenml._names import RUN, STEP, label_text
 from sluice.zenml._programs import CONTEXT_FILE, HostSettings, Program, Programs
-from sluice.zenml._step_operator import FLAVOR, wait_for
+from sluice.zenml._step_operator import FLAVOR
 from sluice.zenml._steps import StepDefaults, run_step_run, step_settings
 
 logger = get_logger(__name__)
@@ -229,7 +229,7 @@ class Orchestrator(BaseOrchestrator):
 
     def wait_for_isolated_step(self, step_run: StepRunResponse) -> ExecutionStatus:
         """Waits for the end of a step."""
-        return wait_for(self.programs, step_run)
+        return self.programs.wait(step_run)
 
     def stop_isolated_step(self, step_run: StepRunResponse) -> None:
         """Stops a step, and lets its resources go."""

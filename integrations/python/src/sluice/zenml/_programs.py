@@ -42,6 +42,9 @@ LEASE = 600.0
 PATIENCE = 60.0
 """Seconds for which the start of a program is tried again while the coordinator is away."""
 
+POLL = 1.0
+"""Seconds between two looks at a program within an allocation that is waited for."""
+
 TAIL = 4096
 """Bytes of a failed program's output that are logged."""
 
@@ -115,7 +118,10 @@ class Programs:
         try:
             allocation = self.client.step(allocation_id(step_run.id))
         except NotFound:
-            return self.status_of_step(program_id(step_run.id))
+            try:
+                return self._status_of(self.client.step(program_id(step_run.id)))
+            except NotFound:
+                return ExecutionStatus.FAILED
         if allocation.ended:
             return self._after_allocation(step_run, allocation)
         if step_run.config.command is not None and allocation.state == "running":
@@ -150,6 +156,18 @@ class Programs:
             return ExecutionStatus.COMPLETED
         logger.warning("The allocation of step run `%s` has ended: %s.", step_run.id, allocation.reason.message)
         return ExecutionStatus.FAILED
+
+    def wait(self, step_run: StepRunResponse) -> ExecutionStatus:
+        """Waits until the program of a step run has ended; an outage of the coordinator is waited out."""
+        with suppress(NotFound):
+            return self._status_of(self.client.wait(program_id(step_run.id)))
+        # A program ends before its allocation does, and no call of the coordinator waits for that.
+        while True:
+            with suppress(Unreachable, Busy):
+                status = self.status(step_run)
+                if status.is_finished:
+                    return status
+            time.sleep(POLL)
 
     def stop(self, step_run: StepRunResponse) -> None:
         """Stops the program of a step run, and lets its resources go."""
@@ -189,12 +207,8 @@ class Programs:
                 specs.append(StepSpec([self._settings.python, "boot.py", "step", *parts], **whole))
             return self.client.submit_many(specs)
 
-    def status_of_step(self, step_id: str) -> ExecutionStatus:
+    def _status_of(self, step: Step) -> ExecutionStatus:
         """Returns how far a step is, in ZenML's words."""
-        try:
-            step = self.client.step(step_id)
-        except NotFound:
-            return ExecutionStatus.FAILED
         if not step.ended:
             return ExecutionStatus.RUNNING
         if not step.succeeded:
