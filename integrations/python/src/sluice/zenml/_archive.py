@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -45,6 +46,11 @@ def packed(root: Path) -> bytes:
             _bound(whole, root)
     _bound(whole, root)
     return whole.getvalue()
+
+
+def name_of(code: bytes) -> str:
+    """Returns the name of the file of an archive, which says what is in it."""
+    return f"{hashlib.sha256(code).hexdigest()}.tar.gz"
 
 
 def _bound(archive: io.BytesIO, root: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -19,6 +20,7 @@ from zenml.client import Client as ZenML
 from zenml.config.global_config import GlobalConfiguration
 from zenml.constants import ENV_ZENML_LOCAL_STORES_PATH
 from zenml.enums import ExecutionStatus
+from zenml.io import fileio
 from zenml.logger import get_logger
 from zenml.models import StepRunResponse
 from zenml.utils import source_utils
@@ -226,8 +228,27 @@ class Programs:
             )
         return json.dumps({name: value for name, value in found.items() if value is not None})
 
+    def stored_code(self, snapshot_id: UUID) -> str:
+        """Puts the archive of the code into the artifact store, and returns its path there."""
+        code = self._code(snapshot_id)
+        folder = os.path.join(ZenML().active_stack.artifact_store.path, "sluice_code")
+        path = os.path.join(folder, _archive.name_of(code))
+        fileio.makedirs(folder)
+        # One whose upload broke off is shorter.
+        if not fileio.exists(path) or fileio.size(path) != len(code):
+            with fileio.open(path, "wb") as file:
+                file.write(code)
+        return path
+
+    def command(self, program: Program) -> list[str]:
+        """Returns a program's command for the Python of the hosts."""
+        command = list(program.command)
+        if command and command[0] == "python":
+            command[0] = self._settings.python
+        return command
+
     def _code(self, run_id: UUID) -> bytes:
-        """Returns the archive of the code, which is packed once for a run; empty if hosts share it."""
+        """Returns the archive of the code, which is packed once for a run or snapshot; empty if hosts share it."""
         if self._settings.code == "shared":
             return b""
         with self._packing:
@@ -237,11 +258,12 @@ class Programs:
 
     def _request(self, program: Program, code: bytes) -> bytes:
         root = source_utils.get_source_root() if self._settings.code == "shared" else None
-        command = list(program.command)
-        if command and command[0] == "python":
-            command[0] = self._settings.python
-        environment = {ENV_ZENML_LOCAL_STORES_PATH: GlobalConfiguration().local_stores_path, **program.environment}
-        return _archive.request(command, environment, root, code, program.files)
+        return _archive.request(self.command(program), environment(program), root, code, program.files)
+
+
+def environment(program: Program) -> dict[str, str]:
+    """Returns the variables of a program on a host."""
+    return {ENV_ZENML_LOCAL_STORES_PATH: GlobalConfiguration().local_stores_path, **program.environment}
 
 
 def _said(ran: Ran) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -11,7 +10,7 @@ from zenml.models import ResourceRequestResponse
 
 from sluice._spec import Settings
 from sluice.zenml._config import Config
-from sluice.zenml._demands import Demand, refuse_deployment_fields, settings_of
+from sluice.zenml._demands import Asked, refuse_deployment_fields, settings_of
 from sluice.zenml._names import RUN, STEP, STEP_RUN, label_text, program_id
 from sluice.zenml._programs import Program, Programs
 
@@ -23,20 +22,6 @@ class StepDefaults(BaseModel):
     pool: str | None = Field(default=None, description="Their only pool; that of the context if absent.")
     classes: dict[str, str] = Field(default_factory=dict, description="Platform of each class of GPUs.")
     resources: dict[str, str] = Field(default_factory=dict, description="Key of each resource of ZenML.")
-
-
-class Asked:
-    """What `ResourceSettings` ask for, as a request."""
-
-    def __init__(self, settings: Any) -> None:
-        self.demands: Sequence[Demand] = settings.merged_resource_demands()
-        self.reclaim_tolerance: Any = settings.reclaim_tolerance.value
-        self.allocation_wait_timeout_seconds: int | None = settings.allocation_wait_timeout_seconds
-        self.pool_id: Any = None
-        self.pool: str | None = None
-        self.pool_selector: Mapping[str, Any] | None = None
-        self.preemption_group: Mapping[str, Any] | None = None
-        self.metadata: Mapping[str, Any] = {}
 
 
 def step_settings(defaults: StepDefaults, resource_settings: Any) -> Settings:

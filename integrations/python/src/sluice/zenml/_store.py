@@ -33,7 +33,7 @@ from sluice._errors import Busy, Conflict, NotFound, SluiceError, Unreachable
 from sluice._model import Step
 from sluice._spec import Settings
 from sluice.zenml._config import Config
-from sluice.zenml._demands import Unsupported, refuse_deployment_fields, settings_of
+from sluice.zenml._demands import Asked, Unsupported, refuse_deployment_fields, settings_of
 from sluice.zenml._names import (
     ASKED,
     COMPONENT,
@@ -48,7 +48,6 @@ from sluice.zenml._names import (
 )
 from sluice.zenml._releases import GRACE, Releases
 from sluice.zenml._responses import Standing, StepRun, matcher_of, response_of, standing_of, step_run_of
-from sluice.zenml._steps import Asked
 
 logger = get_logger(__name__)
 
