@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ import sluice
 from sluice.zenml._services import Services
 
 
-def deploy(server: ZenServer, folder: Path, name: str, *changes: tuple[str, str], timeout: int = 120) -> bool:
+def deploy(
+    server: ZenServer, folder: Path, name: str, *changes: tuple[str, str], timeout: int = 120, **environment: str
+) -> bool:
     """Deploys a pipeline as a user does, after changes of its code; returns whether that succeeded."""
     text = (PROJECT / "greeting.py").read_text()
     for old, new in changes:
@@ -25,11 +28,15 @@ def deploy(server: ZenServer, folder: Path, name: str, *changes: tuple[str, str]
     (folder / "greeting.py").write_text(text)
     with (server.folder / "client.log").open("ab") as log:
         command = [sys.executable, "greeting.py", name, str(timeout)]
-        return subprocess.run(command, cwd=folder, stdout=log, stderr=log, timeout=300).returncode == 0
+        ended = subprocess.run(
+            command, cwd=folder, env={**os.environ, **environment}, stdout=log, stderr=log, timeout=300
+        )
+    return ended.returncode == 0
 
 
 def log_of(server: ZenServer) -> str:
-    return (server.folder / "client.log").read_text()
+    log = server.folder / "client.log"
+    return log.read_text() if log.exists() else ""
 
 
 def called(deployment: Any, name: str) -> str:

@@ -15,7 +15,7 @@ from zenml.utils import source_utils
 
 import sluice
 from sluice._spec import Settings
-from sluice.zenml import Orchestrator, _archive
+from sluice.zenml import Deployer, Orchestrator, _archive, _deployer
 from sluice.zenml._names import allocation_id, program_id
 from sluice.zenml._programs import HostSettings, Program, Programs
 from sluice.zenml._websocket import run_inside
@@ -195,3 +195,31 @@ def test_a_pipeline_on_a_host_has_the_context_of_its_caller(client: sluice.Clien
     there = sluice.Context.load(sent)
     assert (there.subject, there.pool, there.url) == ("zenml", "training", client.context.url)
     assert there.token == client.context.token
+
+
+def test_logs_are_whole_lines_the_last_ones_or_followed(
+    client: sluice.Client, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployer = Deployer.__new__(Deployer)
+    deployer.__dict__["programs"] = programs
+    shell = "seq 5; printf half; while [ ! -e go ]; do sleep 0.05; done; echo; printf 'end\\r\\n'; printf rest"
+    step = client.submit(["sh", "-c", shell], workdir=None, **SMALL)
+    client.wait(step, "running")
+    # The host has what it wrote first.
+    for _ in range(200):
+        if client.output(step).endswith(b"half"):
+            break
+        time.sleep(0.05)
+
+    def lines(tail: int | None) -> list[str]:
+        return list(deployer._lines(step.id, False, tail))
+
+    assert lines(None) == ["1", "2", "3", "4", "5", "half"]
+    assert lines(2) == ["5", "half"]
+    followed = deployer._lines(step.id, True, 2)
+    assert [next(followed), next(followed)] == ["4", "5"]
+    run_inside(client.context, step.id, ["touch", "go"])
+    assert list(followed) == ["half", "end", "rest"]
+    # A line without an end is given in pieces.
+    monkeypatch.setattr(_deployer, "MAX_LINE", 2)
+    assert lines(None)[-2:] == ["re", "st"]

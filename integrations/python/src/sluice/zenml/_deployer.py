@@ -123,7 +123,7 @@ class Deployer(BaseDeployer):
         """Makes the service of a deployment, or changes it to another snapshot while the old one answers."""
         name = service_name(deployment.id)
         try:
-            body = self._body(deployment, {**environment, **secrets}, timeout)
+            body = self._body(deployment, stack, {**environment, **secrets}, timeout)
             if why := why_never(self.services.preview(name, body)):
                 raise DeploymentProvisionError(f"no replica can ever run: {why}")
             service = self.services.put(name, body)
@@ -191,7 +191,7 @@ class Deployer(BaseDeployer):
 
     # ---- Services
 
-    def _body(self, deployment: DeploymentResponse, variables: dict[str, str], timeout: int) -> Json:
+    def _body(self, deployment: DeploymentResponse, stack: Stack, variables: dict[str, str], timeout: int) -> Json:
         snapshot = deployment.snapshot
         if snapshot is None:
             raise DeploymentProvisionError(f"deployment {deployment.name} has no snapshot: deploy its pipeline again")
@@ -202,7 +202,7 @@ class Deployer(BaseDeployer):
         has_health = app.endpoint_enabled(DeploymentDefaultEndpoints.HEALTH)
         arguments = DeploymentEntrypoint.get_entrypoint_arguments(deployment_id=deployment.id)
         program = Program(
-            DeploymentEntrypoint.get_entrypoint_command() + arguments, {**variables, **self._code(snapshot)}
+            DeploymentEntrypoint.get_entrypoint_command() + arguments, {**variables, **self._code(snapshot, stack)}
         )
         return service_body(
             self.programs.client.context,
@@ -224,11 +224,11 @@ class Deployer(BaseDeployer):
             settings["subject"] = self.config.subject
         return settings
 
-    def _code(self, snapshot: PipelineSnapshotResponse) -> dict[str, str]:
+    def _code(self, snapshot: PipelineSnapshotResponse, stack: Stack) -> dict[str, str]:
         """Returns the variable by which a replica finds the code, whenever it starts."""
         if self.config.code == "shared":
             return {ENV_ZENML_CUSTOM_SOURCE_ROOT: source_utils.get_source_root()}
-        return {CODE: self.programs.stored_code(snapshot.id)}
+        return {CODE: self.programs.stored_code(snapshot.id, stack.artifact_store.path)}
 
     def _state(self, name: str, service: Json) -> DeploymentOperationalState:
         gateway = self.config.gateway_url

@@ -228,10 +228,10 @@ class Programs:
             )
         return json.dumps({name: value for name, value in found.items() if value is not None})
 
-    def stored_code(self, snapshot_id: UUID) -> str:
-        """Puts the archive of the code into the artifact store, and returns its path there."""
+    def stored_code(self, snapshot_id: UUID, store: str) -> str:
+        """Puts the archive of the code into the artifact store at this path, and returns its own path there."""
         code = self._code(snapshot_id)
-        folder = os.path.join(ZenML().active_stack.artifact_store.path, "sluice_code")
+        folder = os.path.join(store, "sluice_code")
         path = os.path.join(folder, _archive.name_of(code))
         fileio.makedirs(folder)
         # One whose upload broke off is shorter.
