@@ -151,7 +151,7 @@ def test_a_deployment_is_found_at_its_gateway_or_at_a_replica_of_its_newest_vers
     assert deployments.url_of("a", [], None) is None
     assert deployments.url_of("a", [], "https://gate:8443/") == "https://gate:8443"
     assert deployments.url_of("a", found, "http://{service}.example.org") == "http://a.example.org"
-    service = {"state": "ready", "message": "so", "revision": 2, "replicas": 3, "ready": 3}
+    service = {"state": "ready", "revision": 2, "replicas": 3, "ready": 3}
     facts = deployments.facts_of("a", service, found, "http://gate")
     assert list(facts["endpoints"]) == ["a-2", "a-3", "a-1"]
     assert facts["headers"] == {"Sluice-Service": "a"}

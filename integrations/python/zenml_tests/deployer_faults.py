@@ -35,7 +35,7 @@ def test_a_version_that_fails_is_an_error_and_the_old_one_answers_on(
     assert deploy(server, tmp_path, "changed"), log_of(server)
     assert not deploy(server, tmp_path, "changed", BROKEN, timeout=25)
     failed = eventually(lambda: (found := zenml.refresh_deployment("changed")).status == "error" and found, 60)
-    assert "version 2 was rolled back" in failed.deployment_metadata["message"]
+    assert "version 2 was rolled back" in failed.deployment_metadata["reason"]
     assert called(failed, "you").startswith("hello you from ")
     assert deploy(server, tmp_path, "changed", ('"hello"', '"goodbye"')), log_of(server)
     mended = zenml.get_deployment("changed")
@@ -50,7 +50,7 @@ def test_a_first_version_that_fails_says_why(client: sluice.Client, server: ZenS
     before = len(log_of(server))
     assert not deploy(server, tmp_path, "broken", BROKEN)
     said = log_of(server)[before:]
-    assert "is crash_loop: 0 of 1 replicas are ready; replicas failed" in said, said
+    assert "Failed to provision deployment broken: 0 of 1 replicas are ready; replicas failed" in said, said
     assert zenml.get_deployment("broken").status == "error"
     lines = list(zenml.get_deployment_logs("broken"))
     assert any("assert 'SLUICE_PORT' not in os.environ" in line for line in lines)

@@ -11,9 +11,13 @@ from typing import Any
 import httpx
 import pytest
 from test_pipeline import PROJECT
-from zen_server import ZenServer
+from zen_server import ZenServer, blocks
+from zenml.config import DeploymentSettings, ResourceSettings
 
 import sluice
+from sluice.zenml import DeployerSettings
+from sluice.zenml._config import Config
+from sluice.zenml._deployments import refuse_app_settings, replica_settings
 from sluice.zenml._services import Services
 
 
@@ -92,3 +96,18 @@ def no_secrets_in_commands(client: sluice.Client, name: str) -> bool:
     replicas = list(client.steps(name=name))
     assert len(replicas) == 2
     return not any("eyJhbGciOi" in word for it in replicas for word in it.raw["command"])
+
+
+def test_the_deployed_pipeline_of_the_page_is_one() -> None:
+    found: dict[str, Any] = {"__name__": "page"}
+    exec(blocks("python")[1], found)
+    settings = found["answering"].configuration.settings
+    resources = ResourceSettings.model_validate(settings["resources"].model_dump())
+    assert replica_settings(resources, Config()) == {"cpus": 0.5, "memory": f"{1 << 30}B", "preemptible": True}
+    terms = DeployerSettings.model_validate(settings["deployer"].model_dump())
+    assert (resources.max_replicas, terms.generate_auth_key, terms.rollout) == (4, True, {"drain_timeout": "10s"})
+
+
+def test_defaults_of_zenml_are_not_refused() -> None:
+    refuse_app_settings(DeploymentSettings())
+    assert replica_settings(ResourceSettings(), Config()) == {"preemptible": True}

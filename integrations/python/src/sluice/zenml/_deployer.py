@@ -61,6 +61,9 @@ _SHELL = ["sh", "-c", 'export ZENML_CONFIG_PATH="$PWD/.zenml/config"; exec "$@" 
 FOLLOWED_LINES = 100
 """Lines of the past that are shown first if logs are followed and no number was given, as ZenML's own deployers do."""
 
+POLL = 0.5
+"""Seconds between two looks at a service that is made or changed."""
+
 MAX_LINE = 64 * 1024
 """Most bytes of a line of logs; longer ones are cut in pieces."""
 
@@ -132,7 +135,8 @@ class Deployer(BaseDeployer):
         except SluiceError as error:
             raise DeploymentProvisionError(f"Sluice did not take service {name}: {error}") from error
         logger.info("The deployment is service `%s` on the cluster.", name)
-        return self._state(name, service)
+        self._update_deployment(deployment, self._state(name, service))
+        return self._settled(deployment, time.monotonic() + timeout)
 
     def do_get_deployment_state(self, deployment: DeploymentResponse) -> DeploymentOperationalState:
         """Returns how the service of a deployment is; `unknown` while the coordinator is away."""
@@ -191,6 +195,19 @@ class Deployer(BaseDeployer):
 
     # ---- Services
 
+    def _settled(self, deployment: DeploymentResponse, deadline: float) -> DeploymentOperationalState:
+        """Waits until a deployment runs, or the deadline is over.
+
+        Raises `DeploymentProvisionError` with the reason if it fails: ZenML itself would only say that it did.
+        """
+        while True:
+            state = self.do_get_deployment_state(deployment)
+            if state.status == DeploymentStatus.ERROR:
+                raise DeploymentProvisionError((state.metadata or {})["reason"])
+            if state.status not in (DeploymentStatus.PENDING, DeploymentStatus.UNKNOWN) or time.monotonic() >= deadline:
+                return state
+            time.sleep(POLL)
+
     def _body(self, deployment: DeploymentResponse, stack: Stack, variables: dict[str, str], timeout: int) -> Json:
         snapshot = deployment.snapshot
         if snapshot is None:
@@ -234,12 +251,10 @@ class Deployer(BaseDeployer):
         gateway = self.config.gateway_url
         status, why = status_of_service(service, gateway is not None)
         endpoints = self.services.endpoints(name)
-        if status == "error":
-            logger.error("Service `%s` is %s: %s", name, service["state"], why)
         return DeploymentOperationalState(
             status=DeploymentStatus(status),
             url=url_of(name, endpoints, gateway),
-            metadata=facts_of(name, service, endpoints, gateway),
+            metadata={**facts_of(name, service, endpoints, gateway), "reason": why},
         )
 
     def _lines(self, replica: str, follow: bool, tail: int | None) -> Iterator[str]:

@@ -170,7 +170,6 @@ def facts_of(name: str, service: Json, endpoints: Sequence[Json], gateway: str |
     facts = {
         "service": name,
         "state": service["state"],
-        "message": service["message"],
         "version": service["revision"],
         "replicas": service["replicas"],
         "ready": service["ready"],
