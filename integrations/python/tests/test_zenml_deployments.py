@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import httpx
 import pytest
 from test_zenml_mapping import Demand
 
@@ -169,8 +171,7 @@ def test_logs_are_of_the_replica_that_tells_most() -> None:
     assert of({"members": [member("a-1", 1, "queued")]}) is None
 
 
-def test_a_real_service_is_made_changed_and_gone(client: sluice.Client) -> None:
-    """With what the pure functions make, on the cluster of these tests."""
+def test_a_coordinator_takes_what_is_made_of_a_deployment(client: sluice.Client) -> None:
     services = Services(client)
     asked = Resources(
         [Demand(50, "cpu", unit="mCPU"), Demand(64, "memory", unit="MiB")], min_replicas=1, max_replicas=2
@@ -193,6 +194,14 @@ def test_a_real_service_is_made_changed_and_gone(client: sluice.Client) -> None:
     wrong = Resources([], autoscaling_target=3.0)
     with pytest.raises(sluice.Invalid, match="autoscaling_metric"):
         services.put(NAME, made(command, wrong))
-    client.wait(deployments.replica_of_logs(first) or f"{NAME}-1", "running", timeout=60)
+    assert first["resources"]["max_replicas"] == 2
+    deadline = time.monotonic() + 60
+    while deployments.status_of_service(service := services.get(NAME), False)[0] != "running":
+        assert time.monotonic() < deadline, service
+        time.sleep(0.05)
+    (found,) = services.endpoints(NAME)
+    url = deployments.url_of(NAME, [found], None)
+    assert httpx.get(url or "").status_code == 200
+    assert deployments.replica_of_logs(service) == found["replica"] == f"{NAME}-1"
     services.delete(NAME)
-    client.wait(f"{NAME}-1", timeout=60)
+    assert client.wait(f"{NAME}-1", timeout=60).ended

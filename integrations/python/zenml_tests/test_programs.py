@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from sluice._spec import Settings
 from sluice.zenml import Deployer, Orchestrator, _archive, _deployer
 from sluice.zenml._names import allocation_id, program_id
 from sluice.zenml._programs import HostSettings, Program, Programs
+from sluice.zenml._replica import DeploymentEntrypoint
 from sluice.zenml._websocket import run_inside
 
 SMALL: Settings = {"cpus": 0.05, "memory": "128MiB", "subject": "zenml"}
@@ -227,3 +229,22 @@ def test_logs_are_whole_lines_the_last_ones_or_followed(
     # A line without an end is given in pieces.
     monkeypatch.setattr(_deployer, "MAX_LINE", 2)
     assert lines(None)[-2:] == ["re", "st"]
+
+
+def test_a_replica_takes_only_the_code_that_was_deployed(
+    programs: Programs, code: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store, host = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("host")
+    entrypoint = DeploymentEntrypoint.__new__(DeploymentEntrypoint)
+    entrypoint._load_active_artifact_store = lambda: SimpleNamespace(_register=lambda: None)
+    snapshot = uuid4()
+    path = Path(programs.stored_code(snapshot, str(store)))
+    whole = path.read_bytes()
+    # An upload that broke off is made again.
+    path.write_bytes(whole[:-1])
+    assert programs.stored_code(snapshot, str(store)) == str(path) and path.read_bytes() == whole
+    entrypoint._unpack(str(path), str(host))
+    assert (host / "part.txt").read_text() == "first"
+    path.write_bytes(_archive.packed(host.parent / "nothing"))
+    with pytest.raises(RuntimeError, match="is not what was deployed: deploy the pipeline again"):
+        entrypoint._unpack(str(path), str(host))

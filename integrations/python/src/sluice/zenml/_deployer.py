@@ -46,9 +46,9 @@ from sluice.zenml._deployments import (
     url_of,
     why_never,
 )
-from sluice.zenml._entrypoints import CODE, DeploymentEntrypoint
 from sluice.zenml._names import label_text
 from sluice.zenml._programs import HostSettings, Program, Programs, environment as on_host
+from sluice.zenml._replica import CODE, DeploymentEntrypoint
 from sluice.zenml._services import Services
 from sluice.zenml._step_operator import FLAVOR
 from sluice.zenml._steps import StepDefaults
@@ -63,6 +63,9 @@ FOLLOWED_LINES = 100
 
 POLL = 0.5
 """Seconds between two looks at a service that is made or changed."""
+
+MAX_PROGRESS_DEADLINE = 7 * 24 * 3600
+"""Longest time, in seconds, within which a service must get ready."""
 
 MAX_LINE = 64 * 1024
 """Most bytes of a line of logs; longer ones are cut in pieces."""
@@ -129,13 +132,13 @@ class Deployer(BaseDeployer):
             body = self._body(deployment, stack, {**environment, **secrets}, timeout)
             if why := why_never(self.services.preview(name, body)):
                 raise DeploymentProvisionError(f"no replica can ever run: {why}")
-            service = self.services.put(name, body)
+            self.services.put(name, body)
         except Unsupported as unsupported:
             raise DeploymentProvisionError(f"Sluice cannot keep {unsupported}") from unsupported
         except SluiceError as error:
             raise DeploymentProvisionError(f"Sluice did not take service {name}: {error}") from error
         logger.info("The deployment is service `%s` on the cluster.", name)
-        self._update_deployment(deployment, self._state(name, service))
+        self._update_deployment(deployment, self.do_get_deployment_state(deployment))
         return self._settled(deployment, time.monotonic() + timeout)
 
     def do_get_deployment_state(self, deployment: DeploymentResponse) -> DeploymentOperationalState:
@@ -228,7 +231,7 @@ class Deployer(BaseDeployer):
             {**self._settings(resources), "labels": _labels(deployment)},
             resources,
             f"{app.root_url_path}{app.api_url_path}{app.health_url_path}" if has_health else None,
-            {"progress_deadline": f"{timeout}s", **self._terms(snapshot)},
+            {"progress_deadline": f"{min(max(timeout, 1), MAX_PROGRESS_DEADLINE)}s", **self._terms(snapshot)},
         )
 
     def _terms(self, snapshot: PipelineSnapshotResponse) -> dict[str, int | str]:
