@@ -220,9 +220,15 @@ def test_logs_are_whole_lines_the_last_ones_or_followed(
     def lines(tail: int | None) -> list[str]:
         return list(deployer._lines(step.id, False, tail))
 
-    assert lines(None) == ["1", "2", "3", "4", "5", "half"]
-    assert lines(2) == ["5", "half"]
-    followed = deployer._lines(step.id, True, 2)
+    assert lines(None) == lines(100) == ["1", "2", "3", "4", "5", "half"]
+    assert lines(2) == ["5", "half"] and lines(1) == ["half"]
+    # The window is too small for them at first.
+    monkeypatch.setattr(_deployer, "FIRST_WINDOW", 1)
+    assert lines(4) == ["3", "4", "5", "half"]
+    with monkeypatch.context() as bounded:
+        bounded.setattr(_deployer, "LAST_WINDOW", 1)
+        assert lines(4) == ["f"]
+    followed = deployer._lines(step.id, True, 3)
     assert [next(followed), next(followed)] == ["4", "5"]
     run_inside(client.context, step.id, ["touch", "go"])
     assert list(followed) == ["half", "end", "rest"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NoReturn, cast
@@ -66,6 +65,9 @@ POLL = 0.5
 
 MAX_PROGRESS_DEADLINE = 7 * 24 * 3600
 """Longest time, in seconds, within which a service must get ready."""
+
+FIRST_WINDOW, LAST_WINDOW = 64 * 1024, 32 * 1024 * 1024
+"""Bytes of the end of an output in which its last lines are looked for, at first and at most."""
 
 MAX_LINE = 64 * 1024
 """Most bytes of a line of logs; longer ones are cut in pieces."""
@@ -262,27 +264,35 @@ class Deployer(BaseDeployer):
 
     def _lines(self, replica: str, follow: bool, tail: int | None) -> Iterator[str]:
         """Yields lines of a replica: the last ones, if so many are asked for, and then those that come."""
-        client = self.programs.client
         count = tail or (FOLLOWED_LINES if follow else None)
-        kept = deque[str](maxlen=count)
-        end, rest = 0, b""
-        for chunk in client.logs(replica, follow=False):
-            end = chunk.offset + len(chunk.data)
-            lines, rest = _split(rest + chunk.data)
-            if count is None:
-                yield from lines
-            else:
-                kept.extend(lines)
-        if not follow and rest:
-            kept.append(_text(rest))
-        yield from kept
-        if not follow:
-            return
-        for chunk in client.logs(replica, offset=end):
+        begin, lines = 0, list[str]()
+        if count is not None:
+            lines, begin = self._last_lines(replica, count)
+            yield from lines
+        rest = b""
+        for chunk in self.programs.client.logs(replica, offset=begin, follow=follow):
             lines, rest = _split(rest + chunk.data)
             yield from lines
         if rest:
             yield _text(rest)
+
+    def _last_lines(self, replica: str, count: int) -> tuple[list[str], int]:
+        """Returns the last whole lines of a replica, and the offset behind them. An unfinished line counts as one."""
+        client = self.programs.client
+        end = client._done(client._api._end_of_output(client.step(replica), "stdout"))
+        window = FIRST_WINDOW
+        while True:
+            begin = max(0, end - window)
+            chunks = list(client.logs(replica, offset=begin, follow=False))
+            # The host keeps the newest part alone, which may begin later.
+            begin = chunks[0].offset if chunks else begin
+            data = b"".join(chunk.data for chunk in chunks)
+            cut = data.find(b"\n") + 1 if begin else 0
+            lines, rest = _split(data[cut:])
+            wanted = count - bool(rest)
+            if len(lines) >= wanted or end - begin < window or window >= LAST_WINDOW:
+                return lines[len(lines) - min(wanted, len(lines)) :], begin + len(data) - len(rest)
+            window *= 8
 
 
 def _split(data: bytes) -> tuple[list[str], bytes]:
