@@ -125,7 +125,7 @@ def test_hosts_share_code_and_a_gateway_names_the_deployment(
     deployment = zenml.get_deployment("shared")
     name = f"zenml-{deployment.id}"
     assert deployment.url == f"http://{name}.example.org:8080"
-    (replica,) = deployment.deployment_metadata["endpoints"].values()
+    replica = next(iter(deployment.deployment_metadata["endpoints"].values()))
     deployment.get_body().url = replica
-    assert called(deployment, "you") == f"hello you from {name}-1"
+    assert called(deployment, "you").startswith(f"hello you from {name}-")
     zenml.delete_deployment(deployment.id)
