@@ -67,6 +67,18 @@ def test_a_repeated_submit_runs_once(client: sluice.Client) -> None:
     assert refused.value.code == "id_in_use"
 
 
+def test_the_error_of_a_failed_step_reads_the_end_of_its_output_alone(client: sluice.Client) -> None:
+    asked = list[str]()
+    client._http.event_hooks["request"].append(lambda request: asked.append(request.url.params.get("offset")))
+    for count, begin in [(300_000, 300_000 - 4096), (10, 0), (0, 0)]:
+        asked.clear()
+        command = shell(f"head -c {count} /dev/zero | tr '\\0' x >&2; exit 3")
+        with pytest.raises(sluice.StepFailed) as failed:
+            client.run(command, echo=False, **SMALL)
+        assert failed.value.stderr == "x" * min(count, 4096)
+        assert asked[-1] == str(begin)
+
+
 def test_run_shows_output_and_raises_with_the_end_of_stderr(
     client: sluice.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from dev_cluster import Cluster
+from zen_server import ZenServer, register_stack
 
 import sluice
 
@@ -39,6 +40,15 @@ os.environ |= {
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     found = Cluster(tmp_path_factory.mktemp("cluster"), "--file", HERE / "cluster.yaml")
     os.environ["SLUICE_CONTEXT"] = str(found.context)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="session")
+def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZenServer]:
+    found = ZenServer(tmp_path_factory.mktemp("zenml"))
+    found.start()
+    register_stack()
     yield found
     found.stop()
 

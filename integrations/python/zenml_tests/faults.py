@@ -15,12 +15,10 @@ from pathlib import Path
 
 import pytest
 from dev_cluster import Cluster
-from test_pipeline import eventually, newest_run, server, started, succeeded, tries
+from test_pipeline import eventually, newest_run, started, succeeded, tries
 from zen_server import ZenServer
 
 import sluice
-
-__all__ = ["server"]
 
 
 def agents(cluster: Cluster) -> dict[str, int]:

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from dev_cluster import Cluster
+from sqlalchemy import event
 from sqlmodel import Session, SQLModel, create_engine
 from zenml.config import ResourceSettings
 from zenml.enums import ResourceRequestRuntimeState
@@ -266,6 +267,31 @@ def test_a_list_has_all_requests_of_this_server_alone(zen: Zen, empty: Path, tmp
     assert theirs.store.list_resource_requests(ResourceRequestFilter(project=PROJECT)).total == 0
     with pytest.raises(KeyError, match="no resource request"):
         theirs.renew(held.id, 45, "running")
+
+
+def test_a_long_list_takes_as_few_calls_as_a_short_one(zen: Zen, client: sluice.Client) -> None:
+    queries = list[str]()
+    event.listen(zen.database.engine, "before_cursor_execute", lambda *of: queries.append(of[2]))
+    calls = zen.store._client._http.event_hooks["request"]
+
+    def listed(count: int) -> tuple[int, int]:
+        """Lists requests, and counts what it takes."""
+        asked = list[str]()
+        calls[:] = [lambda request: asked.append(request.url.path)]
+        queries.clear()
+        assert zen.store.list_resource_requests(ResourceRequestFilter(project=PROJECT, size=100)).total == count
+        return len(queries), len(asked)
+
+    def add() -> None:
+        zen.create(ResourceSettings(cpu_count=0.1, memory="1MB"))
+        rejected = zen.create(ResourceSettings(cpu_count=1, max_replicas=2))
+        zen.database.change(rejected.id, status="failed")
+
+    add()
+    short = listed(2)
+    for _ in range(9):
+        add()
+    assert listed(20) == short and short[1] == 1
 
 
 def test_a_lease_that_is_not_renewed_ends_and_stays_ended(zen: Zen) -> None:

@@ -50,6 +50,8 @@ BATCH = 10_000
 """Most steps of one call."""
 TAIL = 4096
 """Bytes of standard error that the error of a failed step has."""
+BEYOND = 2**62
+"""An offset that no output reaches."""
 
 
 class Api:
@@ -243,8 +245,19 @@ class Api:
 
         if step.attempt and not step.parts:
             with suppress(SluiceError):
-                yield from collected(self.logs(step, "stderr", follow=False, attempt=step.attempt), keep)
+                begin = max(0, (yield from self._end_of_output(step, "stderr")) - TAIL)
+                yield from collected(self.logs(step, "stderr", follow=False, attempt=step.attempt, offset=begin), keep)
         return _model.failure_of(step, kept.decode("utf-8", "replace"))
+
+    def _end_of_output(self, step: Step, stream: Stream) -> Flow[int]:
+        """Asks how many bytes the latest attempt of a step has written, which may be a GiB."""
+        try:
+            yield from self._open_output(step, stream, False, step.attempt, 0, BEYOND, [])
+        except Refused as refused:
+            if refused.code != "offset_beyond_end":
+                raise
+            return int(refused.detail["end"])
+        return BEYOND
 
     def events(
         self, since: int | Literal["now"] | None, step: StepRef | None, node: str | None, follow: bool

@@ -1,7 +1,7 @@
-"""Sluice for ZenML 0.98: resource pools, a step operator and an orchestrator. `docs/zenml.md` says how to set them up.
+"""Sluice for ZenML 0.98: resource pools, a step operator, an orchestrator and a deployer, set up as in `docs/zenml.md`.
 
 A ZenML server takes `ResourcePoolStore` by its setting `resource_pool_implementation_source`; stacks take
-`StepOperatorFlavor` and `OrchestratorFlavor`. Needs `pip install sluice[zenml]`.
+`StepOperatorFlavor`, `OrchestratorFlavor` and `DeployerFlavor`. Needs `pip install sluice[zenml]`.
 """
 
 from importlib import import_module
@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sluice.zenml._config import ConfigError as ConfigError
+    from sluice.zenml._deployer import (
+        Deployer as Deployer,
+        DeployerConfig as DeployerConfig,
+        DeployerFlavor as DeployerFlavor,
+        DeployerSettings as DeployerSettings,
+    )
     from sluice.zenml._orchestrator import (
         Orchestrator as Orchestrator,
         OrchestratorConfig as OrchestratorConfig,
@@ -23,6 +29,10 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "ConfigError": "_config",
+    "Deployer": "_deployer",
+    "DeployerConfig": "_deployer",
+    "DeployerFlavor": "_deployer",
+    "DeployerSettings": "_deployer",
     "Orchestrator": "_orchestrator",
     "OrchestratorConfig": "_orchestrator",
     "OrchestratorFlavor": "_orchestrator",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import os
@@ -21,7 +23,7 @@ BOOT = (Path(__file__).parent / "_boot.py").read_bytes()
 def request(
     command: Sequence[str], environment: Mapping[str, str], workdir: str | None, code: bytes, files: Mapping[str, str]
 ) -> bytes:
-    """Returns what `_boot` reads. It has secrets: it is never logged, and in no command line."""
+    """Returns what `_boot` reads before the archive `code`. It has secrets: it is in no log and no command line."""
     head = {
         "command": list(command),
         "env": dict(environment),
@@ -29,21 +31,34 @@ def request(
         "archive": len(code),
         "files": dict(files),
     }
-    return json.dumps(head).encode() + b"\n" + code
+    return json.dumps(head).encode() + b"\n"
 
 
 def packed(root: Path) -> bytes:
-    """Returns the archive of the regular files of a folder."""
+    """Returns the archive of the regular files of a folder; of the same files it is the same bytes."""
     whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w:gz", compresslevel=1) as archive:
+    with (
+        gzip.GzipFile(fileobj=whole, mode="wb", compresslevel=1, mtime=0) as packing,
+        tarfile.open(fileobj=packing, mode="w") as archive,
+    ):
         for path in _files(root):
             archive.add(path, arcname=str(path.relative_to(root)), recursive=False)
-            if whole.tell() > MAX_BYTES:
-                raise ValueError(
-                    f"the code below {root} takes more than {MAX_BYTES} bytes: run the pipeline from a folder of code "
-                    "alone (`zenml init` there makes it the root), or share it with the hosts and set `code: shared`"
-                )
+            _bound(whole, root)
+    _bound(whole, root)
     return whole.getvalue()
+
+
+def name_of(code: bytes) -> str:
+    """Returns the name of the file of an archive, which says what is in it."""
+    return f"{hashlib.sha256(code).hexdigest()}.tar.gz"
+
+
+def _bound(archive: io.BytesIO, root: Path) -> None:
+    if archive.tell() > MAX_BYTES:
+        raise ValueError(
+            f"the code below {root} takes more than {MAX_BYTES} bytes: run the pipeline from a folder of code alone "
+            "(`zenml init` there makes it the root), or share it with the hosts and set `code: shared`"
+        )
 
 
 def _files(root: Path) -> Iterator[Path]:

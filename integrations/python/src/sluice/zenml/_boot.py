@@ -1,10 +1,10 @@
 """Starts the program of a ZenML step on its host. Python from 3.8 on runs it; it is sent along, and needs nothing else.
 
 It reads a line of JSON (`env`, `command`, `workdir`, `files` by their names, `archive`: its bytes) and an archive of
-code, from standard input or from a file that is deleted. So secrets are in no command line and no log.
+code, from standard input or from files that are deleted. So secrets are in no command line and no log.
 
 As `boot.py inside` it starts the program in a session of its own within an allocation, and ends: the program lives as
-long as the allocation at most. As `boot.py step FILE` it becomes the program.
+long as the allocation at most. As `boot.py step FILE ...` it becomes the program of what the files are together.
 """
 
 from __future__ import annotations
@@ -121,11 +121,13 @@ def attend(command: list[str], environment: dict[str, str], folder: str) -> int:
     return code if code >= 0 else 128 - code
 
 
-def step(path: str) -> None:
-    """Becomes the program of the request in a file, which is deleted."""
-    with open(path, "rb") as file:
-        data = file.read()
-    os.remove(path)
+def step(paths: list[str]) -> None:
+    """Becomes the program of the request in files, which are deleted."""
+    data = b""
+    for path in paths:
+        with open(path, "rb") as file:
+            data += file.read()
+        os.remove(path)
     os.makedirs(FOLDER, mode=0o700, exist_ok=True)
     command, environment, folder = prepare(data)
     os.chdir(folder)
@@ -135,7 +137,7 @@ def step(path: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["inside"]:
         inside()
-    elif len(sys.argv) == 3 and sys.argv[1] == "step":
-        step(sys.argv[2])
+    elif len(sys.argv) > 2 and sys.argv[1] == "step":
+        step(sys.argv[2:])
     else:
-        sys.exit("usage: boot.py inside | boot.py step FILE")
+        sys.exit("usage: boot.py inside | boot.py step FILE ...")

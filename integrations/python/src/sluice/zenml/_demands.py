@@ -46,6 +46,20 @@ class Request(Protocol):
     metadata: Mapping[str, Any]
 
 
+class Asked:
+    """What `ResourceSettings` ask for, as a request."""
+
+    def __init__(self, settings: Any) -> None:
+        self.demands: Sequence[Demand] = settings.merged_resource_demands()
+        self.reclaim_tolerance: Any = settings.reclaim_tolerance.value
+        self.allocation_wait_timeout_seconds: int | None = settings.allocation_wait_timeout_seconds
+        self.pool_id: Any = None
+        self.pool: str | None = None
+        self.pool_selector: Mapping[str, Any] | None = None
+        self.preemption_group: Mapping[str, Any] | None = None
+        self.metadata: Mapping[str, Any] = {}
+
+
 BYTES = {
     "B": 1,
     **{f"{letter}B": 1000**power for power, letter in enumerate("KMGTP", 1)},

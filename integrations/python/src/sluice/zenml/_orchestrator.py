@@ -7,7 +7,8 @@ request. A static pipeline is a step for each of its steps, which start one afte
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from uuid import UUID, uuid4
 
@@ -26,11 +27,12 @@ from zenml.orchestrators import BaseOrchestrator, BaseOrchestratorConfig, BaseOr
 from zenml.orchestrators.utils import get_step_entrypoint_command
 from zenml.stack import Stack
 
+from sluice._errors import Refused, SluiceError
 from sluice._spec import Settings
 from sluice.zenml._entrypoints import PipelineEntrypoint, StepEntrypoint, StepRunEntrypoint
 from sluice.zenml._names import RUN, STEP, label_text
 from sluice.zenml._programs import CONTEXT_FILE, HostSettings, Program, Programs
-from sluice.zenml._step_operator import FLAVOR, wait_for
+from sluice.zenml._step_operator import FLAVOR
 from sluice.zenml._steps import StepDefaults, run_step_run, step_settings
 
 logger = get_logger(__name__)
@@ -99,15 +101,40 @@ class Orchestrator(BaseOrchestrator):
         for name, step in snapshot.step_configurations.items():
             _refuse_step_operator(stack, name, step)
         ids = {name: f"zenml-{run_id}-{number}" for number, name in enumerate(snapshot.step_configurations)}
+        programs = []
         for name, step in snapshot.step_configurations.items():
             settings = self._static_settings(step, name, ids, run_id)
             command, arguments = get_step_entrypoint_command(
                 invocation_id=name, config=step.config, entrypoint_config_class=StepEntrypoint, snapshot_id=snapshot.id
             )
             environment = {**step_environments[name], RUN_ID: str(run_id)}
-            self.programs.submit(Program(command + arguments, environment), settings)
-            logger.info("Step `%s` is `%s` on the cluster.", name, ids[name])
+            programs.append((Program(command + arguments, environment), settings))
+        self._submit_whole(run_id, programs)
+        for name, step_id in ids.items():
+            logger.info("Step `%s` is `%s` on the cluster.", name, step_id)
         return self._submitted(lambda: self._wait_for_steps(ids), {"sluice_steps": dict(ids)})
+
+    def _submit_whole(self, run_id: UUID, programs: Sequence[tuple[Program, Settings]]) -> None:
+        """Submits all steps of a pipeline, or none: if one is refused or can never run, no other one goes on."""
+        try:
+            results = self.programs.submit_all(run_id, programs)
+        except SluiceError:
+            # They may have been taken in although the answer was lost.
+            with suppress(SluiceError):
+                self._cancel(run_id)
+            raise
+        wrong = []
+        for (_, settings), result in zip(programs, results, strict=True):
+            if isinstance(result, Refused):
+                wrong.append(f"`{settings['name']}` was refused: {result.message}")
+            elif result.state == "rejected":
+                wrong.append(f"`{settings['name']}` ({result.id}) was rejected: {result.reason.message}")
+        if wrong:
+            self._cancel(run_id)
+            raise RuntimeError(f"the pipeline cannot run, and its other steps were cancelled: {'; '.join(wrong)}")
+
+    def _cancel(self, run_id: UUID) -> None:
+        self.programs.client.cancel_many(labels=f"{RUN}={run_id}", grace_period=0)
 
     def _static_settings(self, step: StepConfiguration, name: str, ids: Mapping[str, str], run_id: UUID) -> Settings:
         # What another step operator runs elsewhere asks for nothing here.
@@ -157,7 +184,7 @@ class Orchestrator(BaseOrchestrator):
         settings["id"] = f"zenml-{run_id}"
         settings["name"] = label_text(snapshot.pipeline_configuration.name) or "pipeline"
         settings["labels"] = {RUN: str(run_id)}
-        step = self.programs.submit(program, settings)
+        step = self.programs.submit(run_id, program, settings)
         logger.info("The pipeline is step `%s` on the cluster.", step.id)
         return self._submitted(lambda: self._wait_for_steps({"pipeline": step.id}), {"sluice_step": step.id})
 
@@ -202,7 +229,7 @@ class Orchestrator(BaseOrchestrator):
 
     def wait_for_isolated_step(self, step_run: StepRunResponse) -> ExecutionStatus:
         """Waits for the end of a step."""
-        return wait_for(self.programs, step_run)
+        return self.programs.wait(step_run)
 
     def stop_isolated_step(self, step_run: StepRunResponse) -> None:
         """Stops a step, and lets its resources go."""

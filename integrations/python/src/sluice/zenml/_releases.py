@@ -71,7 +71,6 @@ class Releases:
                 raise
             except Refused as refused:
                 # One that may not be released here is found again by the next sweep.
-                if refused.code != "step_over":
-                    self._complain(f"cannot release {allocation_id(request_id)}: {refused}")
+                self._complain(f"cannot release {allocation_id(request_id)}: {refused}")
             with self._changed:
                 self._asked.discard(request_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 from typing import Any
 
@@ -11,14 +10,11 @@ from zenml.enums import ExecutionStatus
 from zenml.models import ResourceRequestResponse, StepRunResponse
 from zenml.step_operators import BaseStepOperator, BaseStepOperatorConfig, BaseStepOperatorFlavor
 
-from sluice._errors import Busy, Unreachable
 from sluice.zenml._entrypoints import StepRunEntrypoint
 from sluice.zenml._programs import HostSettings, Program, Programs
 from sluice.zenml._steps import StepDefaults, run_step_run
 
 FLAVOR = "sluice"
-POLL = 1.0
-"""Seconds between two looks at a step that is waited for."""
 
 
 class StepOperatorConfig(BaseStepOperatorConfig, HostSettings, StepDefaults):
@@ -71,23 +67,11 @@ class StepOperator(BaseStepOperator):
 
     def wait(self, step_run: StepRunResponse) -> ExecutionStatus:
         """Waits for the end of a step."""
-        return wait_for(self.programs, step_run)
+        return self.programs.wait(step_run)
 
     def cancel(self, step_run: StepRunResponse) -> None:
         """Stops a step, and lets its resources go."""
         self.programs.stop(step_run)
-
-
-def wait_for(programs: Programs, step_run: StepRunResponse) -> ExecutionStatus:
-    """Waits until the program of a step run has ended; an outage of the coordinator is waited out."""
-    while True:
-        try:
-            status = programs.status(step_run)
-            if status.is_finished:
-                return status
-        except (Unreachable, Busy):
-            pass
-        time.sleep(POLL)
 
 
 class StepOperatorFlavor(BaseStepOperatorFlavor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -11,7 +10,7 @@ from zenml.models import ResourceRequestResponse
 
 from sluice._spec import Settings
 from sluice.zenml._config import Config
-from sluice.zenml._demands import Demand, refuse_deployment_fields, settings_of
+from sluice.zenml._demands import Asked, refuse_deployment_fields, settings_of
 from sluice.zenml._names import RUN, STEP, STEP_RUN, label_text, program_id
 from sluice.zenml._programs import Program, Programs
 
@@ -25,26 +24,10 @@ class StepDefaults(BaseModel):
     resources: dict[str, str] = Field(default_factory=dict, description="Key of each resource of ZenML.")
 
 
-class Asked:
-    """What `ResourceSettings` ask for, as a request."""
-
-    def __init__(self, settings: Any) -> None:
-        self.demands: Sequence[Demand] = settings.merged_resource_demands()
-        self.reclaim_tolerance: Any = settings.reclaim_tolerance.value
-        self.allocation_wait_timeout_seconds: int | None = settings.allocation_wait_timeout_seconds
-        self.pool_id: Any = None
-        self.pool: str | None = None
-        self.pool_selector: Mapping[str, Any] | None = None
-        self.preemption_group: Mapping[str, Any] | None = None
-        self.metadata: Mapping[str, Any] = {}
-
-
 def step_settings(defaults: StepDefaults, resource_settings: Any) -> Settings:
     """Returns the settings of a step by its `ResourceSettings`. Raises `Unsupported`."""
     refuse_deployment_fields(resource_settings)
-    config = Config(
-        default_subject=defaults.subject, pool=defaults.pool, classes=defaults.classes, resources=defaults.resources
-    )
+    config = Config(pool=defaults.pool, classes=defaults.classes, resources=defaults.resources)
     settings = settings_of(Asked(resource_settings), config)
     tolerance = settings.pop("reclaim_tolerance")
     settings["preemptible"] = tolerance != "none"
@@ -83,4 +66,4 @@ def run_step_run(
     }
     # ZenML makes another step run for each try.
     settings["on_preempt"] = "fail"
-    programs.submit(program, settings)
+    programs.submit(info.run_id, program, settings)

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy.orm import selectinload
 from sqlmodel import Session, col, select
 from zenml.enums import ExecutionStatus, ResourceRequestRuntimeState
 from zenml.logger import get_logger
@@ -25,13 +26,14 @@ from zenml.models import (
 )
 from zenml.zen_stores.resource_pools.store_interface import ResourcePoolsSQLStoreInterface
 from zenml.zen_stores.schemas import StackComponentSchema, StepRunSchema
+from zenml.zen_stores.schemas.utils import jl_arg
 
 from sluice._client import Client
 from sluice._errors import Busy, Conflict, NotFound, SluiceError, Unreachable
 from sluice._model import Step
 from sluice._spec import Settings
 from sluice.zenml._config import Config
-from sluice.zenml._demands import Unsupported, refuse_deployment_fields, settings_of
+from sluice.zenml._demands import Asked, Unsupported, refuse_deployment_fields, settings_of
 from sluice.zenml._names import (
     ASKED,
     COMPONENT,
@@ -46,7 +48,6 @@ from sluice.zenml._names import (
 )
 from sluice.zenml._releases import GRACE, Releases
 from sluice.zenml._responses import Standing, StepRun, matcher_of, response_of, standing_of, step_run_of
-from sluice.zenml._steps import Asked
 
 logger = get_logger(__name__)
 
@@ -148,10 +149,6 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             step = self._client.release(allocation_id(resource_request_id), grace_period=GRACE)
         except NotFound:
             return self._answer(run, self._without_allocation(resource_request_id))
-        except Conflict as over:
-            if over.code != "step_over":
-                raise
-            step = self._client.step(allocation_id(resource_request_id))
         return self._answer(run, standing_of(step))
 
     def renew_resource_request(
@@ -279,8 +276,12 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             row = session.get(StepRunSchema, request_id)
             if row is None:
                 raise KeyError(f"there is no resource request {request_id}")
-            settings = row.get_step_configuration().config.resource_settings
-            status = ExecutionStatus(row.status)
+            return self._standing_by(row)
+
+    def _standing_by(self, row: StepRunSchema) -> Standing:
+        """Says by a step run what became of its request, which the coordinator does not have."""
+        settings = row.get_step_configuration().config.resource_settings
+        status = ExecutionStatus(row.status)
         try:
             refuse_deployment_fields(settings)
             settings_of(Asked(settings), self._config)
@@ -288,28 +289,21 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
             return Standing("rejected", _cannot_keep(unsupported))
         if _is_over(status):
             return Standing("released", "Sluice has no allocation of it, or no longer")
-        why = f"Sluice has no allocation {allocation_id(request_id)}: ask again"
+        why = f"Sluice has no allocation {allocation_id(row.id)}: ask again"
         return Standing("expired" if status == ExecutionStatus.RUNNING else "rejected", why)
 
     def _answer(self, run: StepRun, standing: Standing) -> ResourceRequestResponse:
-        text = standing.step.raw.get("env", {}).get(ASKED) if standing.step else None
-        asked = _parsed(text) or self._asked_by(run)
+        asked = _asked_with(standing.step)
+        if asked is None:
+            with Session(self.store.engine) as session:
+                row = session.get(StepRunSchema, run.id)
+                asked = _asked_by(row) if row else {}
         return response_of(run, standing, asked)
-
-    def _asked_by(self, run: StepRun) -> dict[str, Any]:
-        """Returns what a step run asks for, by its settings: for a request that has no allocation."""
-        with Session(self.store.engine) as session:
-            row = session.get(StepRunSchema, run.id)
-            if row is None:
-                return {}
-            settings = row.get_step_configuration().config.resource_settings
-        demands = [it.model_dump(mode="json", by_alias=True) for it in settings.merged_resource_demands()]
-        return {"demands": demands, "reclaim_tolerance": settings.reclaim_tolerance.value, "components": []}
 
     def _answers(self, wanted: ResourceRequestFilter) -> Iterator[ResourceRequestResponse]:
         """Yields the requests of a project, the newest first."""
         query = (
-            select(StepRunSchema)
+            select(StepRunSchema.id)
             .where(col(StepRunSchema.resource_request_id).is_not(None))
             .order_by(col(StepRunSchema.created).desc())
             .limit(MOST_LISTED)
@@ -317,13 +311,43 @@ class ResourcePoolStore(ResourcePoolsSQLStoreInterface):
         if wanted.project:
             query = query.where(StepRunSchema.project_id == UUID(str(wanted.project)))
         with Session(self.store.engine) as session:
-            runs = [step_run_of(row) for row in session.exec(query)]
-        for chunk in _chunks(runs):
-            ids = [allocation_id(run.id) for run in chunk]
-            steps = {step.id: step for step in self._client.steps(id=ids)}
-            for run in chunk:
-                step = steps.get(allocation_id(run.id))
-                yield self._answer(run, standing_of(step) if step else self._without_allocation(run.id))
+            ids = list(session.exec(query))
+        for chunk in _chunks(ids):
+            yield from self._answers_of(chunk)
+
+    def _answers_of(self, requests: Sequence[UUID]) -> list[ResourceRequestResponse]:
+        """Returns requests by a call of the coordinator and a few of the database, however many they are."""
+        steps = {step.id: step for step in self._client.steps(id=[allocation_id(it) for it in requests])}
+        found = {it: steps.get(allocation_id(it)) for it in requests}
+        of_row = (StepRunSchema.snapshot, StepRunSchema.static_config, StepRunSchema.dynamic_config)
+        query = select(StepRunSchema).options(selectinload(jl_arg(StepRunSchema.pipeline_run)))
+        answers = []
+        with Session(self.store.engine) as session:
+            # What was asked for is kept with an allocation, and is read from the settings only without one.
+            lone = [it for it, step in found.items() if _asked_with(step) is None]
+            settled = query.options(*(selectinload(jl_arg(it)) for it in of_row))
+            whole = session.exec(settled.where(col(StepRunSchema.id).in_(lone))).all()
+            short = session.exec(query.where(col(StepRunSchema.id).in_(found.keys() - set(lone)))).all()
+            rows = {row.id: row for row in (*whole, *short)}
+            for request, step in found.items():
+                # One that was deleted meanwhile is no request any more.
+                if row := rows.get(request):
+                    standing = standing_of(step) if step else self._standing_by(row)
+                    asked = _asked_with(step) or _asked_by(row)
+                    answers.append(response_of(step_run_of(row), standing, asked))
+        return answers
+
+
+def _asked_with(step: Step | None) -> dict[str, Any] | None:
+    """Returns what an allocation was asked for by; `None` if there is none, or it does not say so."""
+    return _parsed(step.raw.get("env", {}).get(ASKED)) if step else None
+
+
+def _asked_by(row: StepRunSchema) -> dict[str, Any]:
+    """Returns what a step run asks for, by its settings: for a request that has no allocation."""
+    settings = row.get_step_configuration().config.resource_settings
+    demands = [it.model_dump(mode="json", by_alias=True) for it in settings.merged_resource_demands()]
+    return {"demands": demands, "reclaim_tolerance": settings.reclaim_tolerance.value, "components": []}
 
 
 def _is_over(status: ExecutionStatus) -> bool:
