@@ -29,7 +29,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 8);
+    assert_eq!(SUPERVISION_VERSION, 9);
 }
 
 fn attempt() -> AttemptId {

@@ -6,10 +6,14 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 
 use super::backoff::STEADY;
 use crate::model::service::{ReplicaPhase, RolloutPhase, Service};
+
+/// Time for which a replica of another version must have been ready before it takes the place of an old one: a program
+/// without a readiness probe is ready when it runs, and one that ends at once must not count.
+pub(crate) const PROVEN_AFTER: Span = Span::from_secs(2);
 
 /// A replica with what its step is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +108,28 @@ impl ServicePlan<'_> {
             .count()
     }
 
+    /// Replicas that are ready, and have been for a while if they are of the wanted version.
+    fn proven(&self) -> usize {
+        let is_proven = |replica: &&ReplicaStatus| match replica.phase {
+            ReplicaPhase::Serving { since } => {
+                !replica.is_current || since + PROVEN_AFTER <= self.now
+            }
+            ReplicaPhase::Starting | ReplicaPhase::Draining { .. } => false,
+        };
+        self.live().filter(is_proven).count()
+    }
+
+    /// The next time at which a replica has been ready for long enough, while that matters.
+    fn proven_at(&self) -> Option<Time> {
+        let times = self.current().filter_map(|replica| match replica.phase {
+            ReplicaPhase::Serving { since } => Some(since + PROVEN_AFTER),
+            ReplicaPhase::Starting | ReplicaPhase::Draining { .. } => None,
+        });
+        let is_rolling = self.service.rollout.phase != RolloutPhase::Complete;
+        let times = times.filter(|at| is_rolling && *at > self.now);
+        times.min()
+    }
+
     fn count(&self) -> usize {
         self.service.count as usize
     }
@@ -141,7 +167,7 @@ impl ServicePlan<'_> {
         let needed = self
             .count()
             .saturating_sub(self.service.rollout_spec.max_unavailable as usize);
-        let spare = self.old().next().filter(|_| self.serving() > needed);
+        let spare = self.old().next().filter(|_| self.proven() > needed);
         let drained = unready.or(spare)?;
         Some(ServiceAction::Drain(drained.number))
     }
@@ -178,7 +204,7 @@ impl ServicePlan<'_> {
 
     /// Judges how a change of version goes, and forgets failures after a while.
     fn judge(&self) -> Option<ServiceAction> {
-        let all_serve = self.serving() == self.count() && self.replicas.len() == self.count();
+        let all_serve = self.proven() == self.count() && self.replicas.len() == self.count();
         let all_current = self.replicas.iter().all(|replica| replica.is_current);
         let is_complete = self.service.rollout.phase == RolloutPhase::Complete;
         if all_serve && all_current && !is_complete {
@@ -232,7 +258,12 @@ impl ServicePlan<'_> {
         }
         let restart = Some(self.service.backoff.restart_at);
         let restart = restart.filter(|_| self.current().count() < self.count());
-        let times = [restart, self.deadline(), self.recovers_at()];
+        let times = [
+            restart,
+            self.deadline(),
+            self.recovers_at(),
+            self.proven_at(),
+        ];
         let times = drains.chain(times.into_iter().flatten());
         times.filter(|at| *at > self.now).min()
     }

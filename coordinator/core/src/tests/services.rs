@@ -129,6 +129,7 @@ fn served(scale: ScaleSpec) -> Harness {
     let mut harness = Harness::one_node(4, 16);
     put(&mut harness, service(scale));
     run_all(&mut harness);
+    harness.pass(2);
     harness
 }
 
@@ -142,6 +143,9 @@ fn replicas_are_steps_and_serve_when_they_run() {
     assert_eq!(phases(&harness), "1 starts, 2 serves");
     assert_eq!(known(&harness).rollout.phase, RolloutPhase::Rolling);
     run_all(&mut harness);
+    assert_eq!(phases(&harness), "1 serves, 2 serves");
+    assert_eq!(known(&harness).rollout.phase, RolloutPhase::Rolling);
+    harness.pass(2);
     assert_eq!(known(&harness).rollout.phase, RolloutPhase::Complete);
     assert_eq!(
         harness.step("web-1").spec.service.as_ref().unwrap().number,
@@ -331,12 +335,14 @@ fn a_new_version_starts_beside_the_old_one() {
     put(&mut harness, version(2, ScaleSpec::fixed(2)));
     assert_eq!(phases(&harness), "1 serves, 2 serves, 3 starts");
     run_all(&mut harness);
+    assert_eq!(phases(&harness), "1 serves, 2 serves, 3 serves");
+    harness.pass(2);
     assert_eq!(phases(&harness), "1 drains, 2 serves, 3 serves");
     harness.pass(5);
     stop_all(&mut harness);
     assert_eq!(phases(&harness), "2 serves, 3 serves, 4 starts");
     run_all(&mut harness);
-    harness.pass(5);
+    pass_heard(&mut harness, 8);
     stop_all(&mut harness);
     assert_eq!(phases(&harness), "3 serves, 4 serves");
     assert_eq!(known(&harness).rollout.phase, RolloutPhase::Complete);
@@ -356,6 +362,24 @@ fn with_no_room_beyond_the_number_one_is_missing_meanwhile() {
     harness.pass(5);
     stop_all(&mut harness);
     assert_eq!(phases(&harness), "2 serves, 3 starts");
+}
+
+#[test]
+fn a_program_that_ends_at_once_takes_no_place_of_an_old_one() {
+    let mut harness = served(ScaleSpec::fixed(2));
+    put(&mut harness, version(2, ScaleSpec::fixed(2)));
+    for number in 3..6 {
+        harness.run(&format!("web-{number}.1"));
+        harness.pass(1);
+        harness.status("n", &format!("web-{number}.1"), released(Exit::Code(7)));
+        pass_heard(&mut harness, 1 << (number - 3));
+        assert!(phases(&harness).starts_with("1 serves, 2 serves"));
+    }
+    let stable = known(&harness).rollout.stable;
+    assert_eq!(
+        (stable, known(&harness).rollout.phase.clone()),
+        (Some(1), RolloutPhase::Rolling)
+    );
 }
 
 #[test]
