@@ -34,7 +34,7 @@ pub(crate) enum Event {
     HostChanged(Box<Inventory>),
     /// New readings of the host.
     Readings(Box<Readings>),
-    /// What the running attempts used lately.
+    /// Recent usage of the running attempts.
     Usages(Vec<UsageReport>),
     /// An attempt saved its work this long ago.
     Checkpoint { attempt: AttemptId, ago: Span },

@@ -185,7 +185,7 @@ pub enum FromSupervisor {
     Challenge(Challenge),
     /// Result of [`ToSupervisor::Carve`], with its GPU and layout. After a failure the GPU may be cut in any way.
     Carved(String, GpuLayout, Option<CarveFailure>),
-    /// What the running attempts use.
+    /// Present usage of the running attempts.
     Usages(Vec<(AttemptId, LiveUsage)>),
 }
 

@@ -19,7 +19,7 @@ pub struct Usage {
     pub written_bytes: Option<u64>,
 }
 
-/// What the processes of an attempt use while it runs. `None` for what its host does not count.
+/// Usage of the processes of an attempt while it runs. `None` for what its host does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveUsage {
     /// CPU time so far, in microseconds.
@@ -28,7 +28,7 @@ pub struct LiveUsage {
     pub memory_bytes: Option<u64>,
 }
 
-/// What an attempt used lately, as its host reports it.
+/// Recent usage of an attempt, as its host reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReport {
     /// Id of the attempt.

@@ -17,7 +17,7 @@ pub fn unified(group: &Path) -> Usage {
     }
 }
 
-/// What a group of version 2 uses now.
+/// Usage of a group of version 2 at this moment.
 pub fn live(group: &Path) -> LiveUsage {
     LiveUsage {
         cpu_us: cpu::used_unified(group),

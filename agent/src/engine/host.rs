@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// As with readings, a report that does not fit is dropped.
+    /// A report that does not fit into the queue is dropped, as with readings.
     pub(super) fn tell_usages(&self, usages: Vec<UsageReport>) {
         if let Some((_, outbox)) = self.link.as_ref().filter(|_| !usages.is_empty()) {
             let _ = outbox.try_send(ToLink::Say(FromNode::Usages(usages)));

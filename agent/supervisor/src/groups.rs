@@ -374,7 +374,7 @@ impl Groups {
         newer.unwrap_or_default().or(self.legacy.usage(&name))
     }
 
-    /// What the attempt's groups use now. Groups of version 1 count processor time alone.
+    /// Present usage of the attempt's groups. Groups of version 1 count processor time alone.
     pub fn live_usage(&self, attempt: &AttemptId) -> LiveUsage {
         let name = directory(attempt);
         let unified = self.unified.as_ref();

@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    /// What the attempts use that run or are frozen.
+    /// Present usage of the attempts that run.
     fn usages(&self) -> Vec<(AttemptId, LiveUsage)> {
         let live = self.attempts.iter();
         let live = live.filter(|(_, attempt)| matches!(attempt.phase(), Phase::Running(..)));
@@ -220,15 +220,10 @@ impl Table {
                 why,
                 kill_at,
             } => {
-                if self
-                    .attempts
-                    .get(&attempt)
-                    .is_some_and(Attempt::main_is_running)
-                {
-                    self.notify(
-                        &attempt,
-                        &StopNotice::stop(why, clock::wall_at(kill_at, now)),
-                    );
+                let known = self.attempts.get(&attempt);
+                if known.is_some_and(Attempt::main_is_running) {
+                    let notice = StopNotice::stop(why, clock::wall_at(kill_at, now));
+                    self.notify(&attempt, &notice);
                 }
                 None
             }

@@ -81,8 +81,8 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     if let Record::ReplicaStarted(added) = record {
         return replica_may_be_added(before, added);
     }
-    if let Record::ServiceScaled { service, count, .. } = record {
-        return number_is_in_range(before, service, *count);
+    if let Record::ServiceScaled(it) = record {
+        return number_is_in_range(before, &it.service, it.count);
     }
     if let Record::GpuCarving { node, order } = record {
         let node = before.node(node);

@@ -117,14 +117,14 @@ fn rescale(ctx: &mut Context, name: &ServiceName) -> (bool, Option<Time>) {
     let decision = history.decide(&input);
     let is_new = decision.count != count;
     if is_new {
-        ctx.record(Record::ServiceScaled {
+        ctx.record(Record::ServiceScaled(record::ServiceScaled {
             service: name.clone(),
             count: decision.count,
             load: Some(record::ServiceLoad {
                 metric,
                 total_milli,
             }),
-        });
+        }));
     }
     let again_at = decision.again_at.into_iter().chain(expires_at).min();
     (is_new, again_at)

@@ -213,7 +213,7 @@ impl RecordLogger {
             | Record::Resumed { .. }
             | Record::NotSuspended(_) => log_running(record),
             Record::ServicePut(_)
-            | Record::ServiceScaled { .. }
+            | Record::ServiceScaled(_)
             | Record::ServiceDeleting { .. }
             | Record::ServiceDeleted(_)
             | Record::ReplicaStarted(_)
@@ -269,7 +269,9 @@ fn log_service(record: &Record) {
                 Some(back) => warn!(%service, revision, "service went back: {}", back.why),
             }
         }
-        Record::ServiceScaled { service, count, .. } => info!(%service, count, "service scaled"),
+        Record::ServiceScaled(it) => {
+            info!(service = %it.service, count = it.count, "service scaled");
+        }
         Record::ServiceDeleting { service } => info!(%service, "service is being deleted"),
         Record::ServiceDeleted(it) => info!(service = %it.service, "service deleted"),
         Record::ReplicaStarted(it) => {

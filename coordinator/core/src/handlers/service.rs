@@ -144,11 +144,11 @@ fn scale(ctx: &mut Context, name: &ServiceName, count: u32) -> Result<(), Refusa
         });
     }
     if service.count != count {
-        ctx.record(Record::ServiceScaled {
+        ctx.record(Record::ServiceScaled(record::ServiceScaled {
             service: name.clone(),
             count,
             load: None,
-        });
+        }));
     }
     Ok(())
 }

@@ -27,6 +27,17 @@ pub struct ServicePut {
     pub forgets: Option<u32>,
 }
 
+/// The number of replicas of a service was set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct ServiceScaled {
+    pub service: ServiceName,
+    pub count: u32,
+    /// The load; `None` if a caller set the number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<ServiceLoad>,
+}
+
 /// The load by which the number of replicas of a service was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]

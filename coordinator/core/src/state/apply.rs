@@ -165,11 +165,7 @@ impl State {
             Record::GpuCarved { node, gpu } => self.on_gpu_carved(node, gpu),
             Record::GpuNotCarved(it) => self.on_gpu_not_carved(it),
             Record::ServicePut(it) => self.on_service_put(at, it),
-            Record::ServiceScaled {
-                service,
-                count,
-                load,
-            } => self.on_service_scaled(service, *count, load.is_some()),
+            Record::ServiceScaled(it) => self.on_service_scaled(it),
             Record::ServiceDeleting { service } => self.on_service_deleting(at, service),
             Record::ServiceDeleted(it) => self.on_service_deleted(it),
             Record::ReplicaStarted(it) => self.on_replica_started(at, it),

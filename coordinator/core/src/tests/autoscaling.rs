@@ -65,7 +65,7 @@ fn replicas_follow_the_requests_that_gateways_count() {
     report_for(&mut harness, 1, 90);
     assert_eq!(known(&harness).count, 1);
     let scaled = harness.log.iter().filter_map(|entry| match &entry.record {
-        Record::ServiceScaled { count, load, .. } => Some((*count, load.unwrap().total_milli)),
+        Record::ServiceScaled(it) => Some((it.count, it.load.unwrap().total_milli)),
         _ => None,
     });
     let scaled: alloc::vec::Vec<_> = scaled.collect();

@@ -13,6 +13,7 @@ use crate::model::service::{
 };
 use crate::record::{
     ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
+    ServiceScaled,
 };
 use crate::state::State;
 
@@ -74,15 +75,10 @@ impl State {
     }
 
     /// A number that follows the load is no new version for callers who change the service.
-    pub(super) fn on_service_scaled(
-        &mut self,
-        name: &ServiceName,
-        count: u32,
-        by_load: bool,
-    ) -> ApplyResult {
-        let seq = self.stored.seq;
-        let service = self.service_mut(name)?;
-        if !by_load {
+    pub(super) fn on_service_scaled(&mut self, it: &ServiceScaled) -> ApplyResult {
+        let (seq, count) = (self.stored.seq, it.count);
+        let service = self.service_mut(&it.service)?;
+        if it.load.is_none() {
             service.version = seq;
         }
         service.count = count;
