@@ -60,6 +60,7 @@ sed -i 's/^# agent_user = .*/agent_user = "sluice-agent"/' "$src/root/sluice-age
 page sluice-agent sluice-agent "speak for a GPU host in a Sluice cluster"
 page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
 page sluice-agent sluice-helper "do for the supervisor what needs no root"
+lay sluice-gateway 644 "$repo/packaging/config/gateway.toml" etc/sluice
 lay sluice 755 "$binaries/sluice" usr/bin
 lay sluice 644 "$repo"/docs/*.md usr/share/doc/sluice
 lay sluice 644 "$repo"/docs/reference/*.md usr/share/doc/sluice/reference
@@ -76,11 +77,12 @@ for shell in bash:bash-completion/completions/sluice zsh:zsh/vendor-completions/
     "$binaries/sluice" completions "${shell%%:*}" >"$to"
 done
 # debhelper's own names: debian/PACKAGE[.NAME].KIND
-for package in sluice-coordinator sluice-agent; do
+for package in sluice-coordinator sluice-agent sluice-gateway; do
     cp "$repo/packaging/sysusers.d/$package.conf" "$src/debian/$package.sysusers"
     cp "$repo/packaging/tmpfiles.d/$package.conf" "$src/debian/$package.tmpfiles"
 done
 cp "$repo/packaging/systemd/sluice-coordinator.service" "$src/debian/sluice-coordinator.sluice-coordinator.service"
+cp "$repo/packaging/systemd/sluice-gateway.service" "$src/debian/sluice-gateway.sluice-gateway.service"
 lay sluice-agent 644 "$repo"/packaging/systemd-254/sluice-steps.service.d/*.conf lib/systemd/system/sluice-steps.service.d
 for unit in agent.service supervisor.service steps.service keeper.service keeper.timer; do
     cp "$repo/packaging/systemd/sluice-$unit" "$src/debian/sluice-agent.sluice-$unit"

@@ -35,6 +35,7 @@ need busybox-static test -x /bin/busybox                   # of this
 need util-linux command -v prlimit
 need e2fsprogs command -v mkfs.ext4                        # a disk with quotas, where the kernel has them
 need systemd command -v systemd-analyze                    # judges the units
+need haproxy sh -c 'command -v haproxy || test -x /usr/sbin/haproxy'      # the gateway
 need prometheus command -v promtool                        # judges /metrics
 need "dpkg-dev debhelper" command -v dh                    # makes the packages
 need build-essential sh -c 'dpkg -s build-essential | grep "^Status: .* installed"' # asked for by what makes them

@@ -19,6 +19,7 @@ mod describe;
 mod elsewhere;
 mod examples;
 mod exec;
+mod gateway;
 mod get;
 mod hint;
 mod kind;
@@ -55,6 +56,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
 pub(crate) use exec::{AttachArgs, CopyArgs, ExecArgs};
+pub(crate) use gateway::GatewayArgs;
 pub(crate) use get::{GetArgs, GetSince};
 pub(crate) use hint::hint;
 pub(crate) use kind::GetKind;
@@ -173,6 +175,9 @@ pub(crate) enum Command {
     /// See how the change of a service to another version goes, or go back to an earlier one.
     #[command(after_help = examples::ROLLOUT)]
     Rollout(RolloutArgs),
+    /// Run a gateway: HAProxy in front of the replicas of services, until this command is stopped.
+    #[command(after_help = examples::GATEWAY)]
+    Gateway(GatewayArgs),
     /// Delete documents, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
@@ -329,6 +334,7 @@ impl Command {
             Command::Run(_) => Some("run"),
             Command::Attach(_) => Some("attach"),
             Command::Exec(_) => Some("exec"),
+            Command::Gateway(_) => Some("gateway"),
             Command::Cp(_) => Some("cp"),
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
@@ -366,6 +372,9 @@ pub(crate) struct DevArgs {
     /// machine itself does not join. May be given more than once.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
+    /// Start no gateway, even if HAProxy is installed.
+    #[arg(long)]
+    pub(crate) no_gateway: bool,
     /// Show the daemons' logs here instead of keeping them in files.
     #[arg(short, long)]
     pub(crate) verbose: bool,

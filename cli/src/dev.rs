@@ -1,7 +1,7 @@
 //! `sluice dev`: runs a whole cluster on this machine until it is stopped.
 //!
 //! The command reads what to start (`plan`: this machine as a host, or simulated ones by `declared_host`), makes folder and
-//! credentials (`layout`), starts the daemons (`host` for those of each host) and restarts them when they die
+//! credentials (`layout`), starts the daemons (`host` for those of each host, `gateway`) and restarts them when they die
 //! (`daemons`), writes the context file (`announce`), and stops them in order.
 
 mod announce;
@@ -9,6 +9,7 @@ mod banner;
 mod daemon_process;
 mod daemons;
 mod declared_host;
+mod gateway;
 mod host;
 mod layout;
 mod plan;
@@ -28,6 +29,7 @@ use crate::out::Out;
 use announce::Announcement;
 use banner::Facts;
 use daemons::{Addresses, Daemons, DevEnd};
+use gateway::DevGateway;
 use layout::{Layout, LayoutError, Programs};
 use plan::Plan;
 
@@ -94,7 +96,11 @@ fn live(
     })?;
     plan.submit(&client).map_err(DevEnd::Failed)?;
     let announcement = Announcement::make(&context, &cluster.layout.context_file(), out);
-    cluster.greet(&addresses, &plan, &nodes, &announcement, out);
+    let gateway = match args.no_gateway {
+        true => DevGateway::Unwanted,
+        false => DevGateway::start(cluster, daemons)?,
+    };
+    cluster.greet(&addresses, &plan, &nodes, &announcement, &gateway, out);
     let told = daemons.keep_alive();
     announcement.withdraw();
     told
@@ -234,6 +240,7 @@ impl<'a> DevCluster<'a> {
         plan: &Plan,
         nodes: &[NodeView],
         announcement: &Announcement,
+        gateway: &DevGateway,
         out: Out,
     ) {
         let program = std::env::args().next().unwrap_or_default();
@@ -244,6 +251,7 @@ impl<'a> DevCluster<'a> {
             &Facts {
                 http: &addresses.http,
                 quic: &addresses.quic,
+                gateway: gateway.row().as_deref(),
                 here,
                 made: if here.is_some() { &[] } else { nodes },
                 data: self.layout.root(),

@@ -1,7 +1,7 @@
 //! `sluice`, the command line: parses arguments, calls a cluster by its public API, prints the results.
 //!
 //! Modules: `commands` use `client`, `follow`, `render` and `show`, which prints in the requested format; `dev` starts
-//! the daemons and uses `client` to see them ready; `simulate` runs the scheduling core itself; only `out` writes to
+//! the daemons and uses `client` to see them ready; `gateway` runs HAProxy and follows the endpoints of services; `simulate` runs the scheduling core itself; only `out` writes to
 //! the terminal; `documents` reads files, those of other tools by `elsewhere`. Nothing here decides anything about
 //! scheduling.
 
@@ -20,6 +20,7 @@ mod follow;
 mod format;
 #[cfg(test)]
 mod fuzz;
+mod gateway;
 mod local_inputs;
 mod out;
 mod render;
@@ -136,6 +137,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
         Command::Scale(args) => commands::services::scale(&client()?, &args, out),
         Command::Rollout(args) => commands::services::rollout(&client()?, &args, out),
+        Command::Gateway(args) => gateway::run(&args, chosen, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Create(args) => commands::elsewhere::create(&client()?, &args, out),
         Command::Config(args) => commands::elsewhere::config(&client()?, &args, out),

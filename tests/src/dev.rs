@@ -53,6 +53,8 @@ pub struct DevOptions {
     pub script: Option<PathBuf>,
     /// Run copies of the programs, which the test may replace.
     pub own_programs: bool,
+    /// Start a gateway, if HAProxy is installed.
+    pub gateway: bool,
     /// Keep the default amounts of the pool that is there from the start. Without them, as many steps run at once as a
     /// test starts, however few processors the machine has.
     pub default_amounts: bool,
@@ -143,6 +145,9 @@ impl Dev {
             .arg(&data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        if !options.gateway {
+            command.arg("--no-gateway");
+        }
         for file in &options.files {
             command.arg("--file").arg(file);
         }

@@ -236,6 +236,14 @@ New replicas wait in the queue like other steps. Replicas that are too many are 
 endpoints, and stopped after the service's drain_timeout. A service with min_replicas and
 max_replicas takes a number between them.";
 
+pub(super) const GATEWAY: &str = "\
+Examples:
+  sluice gateway --config gateway.toml
+  sluice gateway --config gateway.toml --check-config
+
+Needs HAProxy 2.5 or newer (`apt install haproxy`). A request names its service by its host name
+(web.example.org is `web`) or by the header Sluice-Service.";
+
 pub(super) const ROLLOUT: &str = "\
 Examples:
   sluice rollout status web                  wait until the latest version is complete

@@ -1,7 +1,7 @@
 //! Calls of services and their endpoints.
 
 use sluice_common::api::{
-    EndpointView, Page, RollbackRequest, ScaleRequest, ServicePreviewView, ServiceView,
+    EndpointView, LoadReport, Page, RollbackRequest, ScaleRequest, ServicePreviewView, ServiceView,
 };
 use sluice_common::request::StepRequest;
 
@@ -56,6 +56,15 @@ impl Client {
     /// Calls `DELETE /v1/services/{service}`.
     pub(crate) fn delete_service(&self, name: &str) -> Result<(), ApiError> {
         self.delete(&path(name), &Query::new()).map(drop)
+    }
+
+    /// Calls `POST /v1/services/{service}:report`: the load that a gateway sees.
+    pub(crate) fn report_load(&self, service: &str, report: &LoadReport) -> Result<(), ApiError> {
+        let bytes = serde_json::to_vec(report).map_err(|e| self.garbled(&e))?;
+        let url = self.url(&format!("{}:report", path(service)), &Query::new());
+        let request = self.authorized(self.agent.post(url));
+        let request = request.content_type("application/json");
+        self.checked(request.send(&bytes[..])).map(drop)
     }
 
     /// Calls `GET /v1/endpoints`.

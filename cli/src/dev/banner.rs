@@ -14,6 +14,8 @@ use crate::render::{amounts, safe, table::align};
 pub(super) struct Facts<'a> {
     pub(super) http: &'a str,
     pub(super) quic: &'a str,
+    /// The gateway's address, or why there is none.
+    pub(super) gateway: Option<&'a str>,
     /// This machine, if it is a host.
     pub(super) here: Option<&'a NodeView>,
     /// Hosts declared by documents.
@@ -46,6 +48,7 @@ fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
         ("api", format!("http://{}", facts.http)),
         ("agents", format!("quic {}", facts.quic)),
     ];
+    rows.extend(facts.gateway.map(|text| ("gateway", text.to_owned())));
     rows.extend(facts.here.map(this_machine).into_iter().flatten());
     rows.extend(facts.made.iter().map(|node| ("host", made_host(node))));
     let data = safe(&facts.data.to_string_lossy());
@@ -175,6 +178,7 @@ mod tests {
         let facts = Facts {
             http: "127.0.0.1:1",
             quic: "127.0.0.1:2",
+            gateway: Some("none: HAProxy is missing"),
             here: Some(&node),
             made: &[],
             data: Path::new("/tmp/d"),
@@ -187,6 +191,7 @@ Sluice is ready on this machine.
 
   api      http://127.0.0.1:1
   agents   quic 127.0.0.1:2
+  gateway  none: HAProxy is missing
   node     box in pool default
   cpu      AMD EPYC, 2 cores
   memory   8GiB

@@ -28,7 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SOUND_AGE: Duration = Duration::from_secs(10);
 /// Time that children of a killed `dev` may still hold files and ports.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(10);
-/// Time that coordinator and agent may take to stop.
+/// Time that coordinator, agent and gateway may take to stop.
 const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Time that the supervisor may take to stop all steps before it is told to hurry.
 const STEPS_STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -38,6 +38,7 @@ pub(super) enum DaemonKind {
     Coordinator,
     Supervisor,
     Agent,
+    Gateway,
 }
 
 /// Why `dev` ends.
@@ -249,7 +250,7 @@ impl Daemons {
         daemon.expect("only members that were started are asked for")
     }
 
-    /// Stops all of them: coordinator and agents first, then the supervisors with every step.
+    /// Stops all of them: coordinator, agents and gateway first, then the supervisors with every step.
     pub(super) fn stop(&mut self) {
         for daemon in &mut self.daemons {
             daemon.due = None;
@@ -259,7 +260,11 @@ impl Daemons {
                 child.close_stdin();
             }
         }
-        let daemons = [DaemonKind::Coordinator, DaemonKind::Agent];
+        let daemons = [
+            DaemonKind::Coordinator,
+            DaemonKind::Agent,
+            DaemonKind::Gateway,
+        ];
         if !self.wait_for_end(&daemons, DAEMON_STOP_LIMIT) {
             self.each(&daemons, DaemonProcess::kill);
             self.wait_for_end(&daemons, DAEMON_STOP_LIMIT);

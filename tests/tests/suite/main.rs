@@ -24,6 +24,7 @@ mod exec;
 mod explain;
 mod fencing;
 mod foreign_files;
+mod gateway;
 mod gpus;
 mod habits;
 mod help;

@@ -10,7 +10,12 @@ use std::process::{Command, Output};
 
 use sluice_tests::binaries;
 
-const PACKAGES: [&str; 3] = ["sluice", "sluice-agent", "sluice-coordinator"];
+const PACKAGES: [&str; 4] = [
+    "sluice",
+    "sluice-agent",
+    "sluice-coordinator",
+    "sluice-gateway",
+];
 
 /// A root folder for dpkg, and the package files.
 struct DpkgRoot {
@@ -154,7 +159,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     host.install();
 
     let users = fs::read_to_string(host.path("etc/passwd")).unwrap();
-    for user in ["sluice-coordinator", "sluice-agent"] {
+    for user in ["sluice-coordinator", "sluice-agent", "sluice-gateway"] {
         assert!(users.contains(&format!("{user}:x:")), "{users}");
     }
     let files = host.files();
@@ -167,6 +172,9 @@ fn packages_install_upgrade_and_purge_cleanly() {
         ("etc/sluice/agent.toml", 0o644),
         ("etc/sluice/supervisor.toml", 0o644),
         ("etc/sluice/coordinator.toml", 0o644),
+        ("etc/sluice/gateway.toml", 0o644),
+        ("etc/sluice/gateway", 0o750),
+        ("usr/lib/systemd/system/sluice-gateway.service", 0o644),
         ("usr/lib/systemd/system/sluice-agent.service", 0o644),
         ("usr/lib/systemd/system/sluice-supervisor.service", 0o644),
         ("usr/lib/systemd/system/sluice-steps.service", 0o644),
@@ -205,18 +213,12 @@ fn packages_install_upgrade_and_purge_cleanly() {
         "coordinators = [\"here:7443\"]\n"
     );
 
-    host.dpkg(
-        &["--remove", "sluice", "sluice-agent", "sluice-coordinator"],
-        &[],
-    );
+    host.dpkg(&[&["--remove"], &PACKAGES[..]].concat(), &[]);
     assert!(
         kept.exists() && config.exists(),
         "a removal keeps what is the cluster's"
     );
-    host.dpkg(
-        &["--purge", "sluice", "sluice-agent", "sluice-coordinator"],
-        &[],
-    );
+    host.dpkg(&[&["--purge"], &PACKAGES[..]].concat(), &[]);
     let left: Vec<String> = host
         .files()
         .into_keys()

@@ -165,6 +165,11 @@ fn the_page_on_services_shows_what_is_printed() {
 }
 
 #[test]
+fn the_page_on_the_gateway_shows_what_is_printed() {
+    assert!(run("docs/gateway.md") >= 1);
+}
+
+#[test]
 fn the_page_on_allocations_shows_what_is_printed() {
     assert!(run("docs/allocations.md") >= 7);
 }

@@ -24,6 +24,7 @@ use sluice_tests::{Daemon, Dev, DevOptions, binaries, kill};
 const EXPOSURE: &[(&str, u32)] = &[
     ("sluice-agent.service", 24),
     ("sluice-coordinator.service", 24),
+    ("sluice-gateway.service", 24),
     ("sluice-keeper.service", 24),
     ("sluice-steps.service", 24),
     ("sluice-supervisor.service", 88),
@@ -77,11 +78,13 @@ fn analyze(args: &[&str], files: &[PathBuf]) -> (String, String, bool) {
 fn systemd_understands_every_unit() {
     let folder = tempfile::tempdir().unwrap();
     let installed = format!("{}/sluice-", binaries().display());
+    let cli = format!("{}/sluice ", binaries().display());
     let files: Vec<PathBuf> = units()
         .into_iter()
         .map(|(name, text)| {
             let path = folder.path().join(name);
-            fs::write(&path, text.replace("/usr/bin/sluice-", &installed)).unwrap();
+            let text = text.replace("/usr/bin/sluice-", &installed);
+            fs::write(&path, text.replace("/usr/bin/sluice ", &cli)).unwrap();
             path
         })
         .collect();
@@ -181,7 +184,7 @@ fn users_of_units_are_made_and_their_directories_too() {
             assert!(dirs.contains(&format!("/var/lib/{dir}")), "{name}: {dir}");
         }
     }
-    assert_eq!(made.len(), 2);
+    assert_eq!(made.len(), 3);
 }
 
 /// A notification to the init system: a pid and a text.
