@@ -181,11 +181,7 @@ impl Engine {
                 Ok(())
             }
             Event::Checkpoint { attempt, ago } => {
-                // As with readings, a lost report is repeated.
-                if let Some((_, outbox)) = &self.link {
-                    let message = FromNode::Checkpoint { attempt, ago };
-                    let _ = outbox.try_send(ToLink::Say(message));
-                }
+                self.tell_checkpoint(attempt, ago);
                 Ok(())
             }
             Event::HostChanged(inventory) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
-use sluice_common::usage::{LiveUsage, UsageReport};
+use sluice_common::usage::{RunningUsage, UsageReport};
 
 /// Remembers the CPU time of each attempt at the last measurement.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ impl UsageMeter {
     /// Reports what was used since the last measurement. The first one of an attempt tells no cores.
     pub(crate) fn read(
         &mut self,
-        found: Vec<(AttemptId, LiveUsage)>,
+        found: Vec<(AttemptId, RunningUsage)>,
         now: BootMillis,
     ) -> Vec<UsageReport> {
         let last = std::mem::take(&mut self.last);
@@ -47,7 +47,7 @@ mod tests {
     fn cores_are_those_since_the_last_measurement() {
         let mut meter = UsageMeter::default();
         let mut read = |at, attempt: &str, cpu_us, memory_bytes| {
-            let usage = LiveUsage {
+            let usage = RunningUsage {
                 cpu_us,
                 memory_bytes,
             };

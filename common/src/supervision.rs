@@ -32,7 +32,7 @@ use crate::streams::StepStreams;
 use crate::submitter::Submitter;
 use crate::template::launch::HooksAndLimits;
 use crate::time::{Span, Time};
-use crate::usage::{LiveUsage, Usage};
+use crate::usage::{RunningUsage, Usage};
 use crate::wire::StopReason;
 pub use limits::{CpuAllocation, DeviceAccess, ResourceLimits};
 
@@ -186,7 +186,7 @@ pub enum FromSupervisor {
     /// Result of [`ToSupervisor::Carve`], with its GPU and layout. After a failure the GPU may be cut in any way.
     Carved(String, GpuLayout, Option<CarveFailure>),
     /// Present usage of the running attempts.
-    Usages(Vec<(AttemptId, LiveUsage)>),
+    Usages(Vec<(AttemptId, RunningUsage)>),
 }
 
 /// Signals that an agent may send.

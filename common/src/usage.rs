@@ -21,7 +21,7 @@ pub struct Usage {
 
 /// Usage of the processes of an attempt while it runs. `None` for what its host does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LiveUsage {
+pub struct RunningUsage {
     /// CPU time so far, in microseconds.
     pub cpu_us: Option<u64>,
     /// Memory in use, in bytes, without files in the cache that the kernel can drop.

@@ -176,7 +176,7 @@ pub enum FromNode {
     /// Ports and readiness of an attempt. Sent on each new link, after every change and repeated periodically, so that
     /// losing one message is harmless.
     Endpoint(Box<EndpointReport>),
-    /// What the running attempts used lately, repeated periodically. At most
+    /// Recent usage of the running attempts, repeated periodically. At most
     /// [`MAX_ATTEMPTS_PER_NODE`](crate::limit::MAX_ATTEMPTS_PER_NODE).
     Usages(Vec<UsageReport>),
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_common::usage::{LiveUsage, Usage};
+use sluice_common::usage::{RunningUsage, Usage};
 
 use crate::{cpu, io, memory};
 
@@ -18,8 +18,8 @@ pub fn unified(group: &Path) -> Usage {
 }
 
 /// Usage of a group of version 2 at this moment.
-pub fn live(group: &Path) -> LiveUsage {
-    LiveUsage {
+pub fn live(group: &Path) -> RunningUsage {
+    RunningUsage {
         cpu_us: cpu::used_unified(group),
         memory_bytes: memory::used(group),
     }
@@ -69,7 +69,7 @@ mod tests {
         ]);
         let used = super::live(live.path());
         assert_eq!((used.cpu_us, used.memory_bytes), (Some(1500), Some(4000)));
-        assert_eq!(super::live(Path::new("/no/such")), LiveUsage::default());
+        assert_eq!(super::live(Path::new("/no/such")), RunningUsage::default());
         let old = tree(&[("cpuacct.usage", "1500999\n")]);
         assert_eq!(legacy(old.path()).cpu_us, Some(1500));
     }

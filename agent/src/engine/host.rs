@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use agent_core::Input;
+use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::ToSupervisor;
+use sluice_common::time::Span;
 use sluice_common::usage::UsageReport;
 use sluice_common::wire::FromNode;
 
@@ -68,6 +70,13 @@ impl Engine {
         if let Some((link, _)) = &self.link {
             let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
             self.say(*link, ToLink::Say(message));
+        }
+    }
+
+    /// A report that does not fit into the queue is dropped, because the agent repeats it.
+    pub(super) fn tell_checkpoint(&self, attempt: AttemptId, ago: Span) {
+        if let Some((_, outbox)) = &self.link {
+            let _ = outbox.try_send(ToLink::Say(FromNode::Checkpoint { attempt, ago }));
         }
     }
 

@@ -34,7 +34,7 @@ use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{
     CpuAllocation, DeviceAccess, FreezeRefusal, FreezerState, OutOfMemory, ResourceLimits,
 };
-use sluice_common::usage::{LiveUsage, Usage};
+use sluice_common::usage::{RunningUsage, Usage};
 use tracing::{error, info, warn};
 
 use self::devices::DeviceFilters;
@@ -375,12 +375,12 @@ impl Groups {
     }
 
     /// Present usage of the attempt's groups. Groups of version 1 count processor time alone.
-    pub fn live_usage(&self, attempt: &AttemptId) -> LiveUsage {
+    pub fn live_usage(&self, attempt: &AttemptId) -> RunningUsage {
         let name = directory(attempt);
         let unified = self.unified.as_ref();
         let newer = unified.map(|it| usage::live(&it.group(&name)));
         let newer = newer.unwrap_or_default();
-        LiveUsage {
+        RunningUsage {
             cpu_us: newer.cpu_us.or_else(|| self.legacy.usage(&name).cpu_us),
             ..newer
         }

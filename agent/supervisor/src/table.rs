@@ -39,7 +39,7 @@ use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, StopSignal, ToSupervisor,
 };
-use sluice_common::usage::{LiveUsage, Usage};
+use sluice_common::usage::{RunningUsage, Usage};
 use tracing::{error, info, warn};
 
 use crate::attempt::{AfterHooksState, Attempt, Phase};
@@ -145,7 +145,7 @@ impl Table {
     }
 
     /// Present usage of the attempts that run.
-    fn usages(&self) -> Vec<(AttemptId, LiveUsage)> {
+    fn usages(&self) -> Vec<(AttemptId, RunningUsage)> {
         let live = self.attempts.iter();
         let live = live.filter(|(_, attempt)| matches!(attempt.phase(), Phase::Running(..)));
         live.map(|(id, _)| (id.clone(), self.groups.live_usage(id)))

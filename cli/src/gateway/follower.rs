@@ -34,7 +34,7 @@ impl EndpointSnapshot {
     fn read(client: &Client) -> Result<Self, ApiError> {
         let asked_at = Instant::now();
         let services = client.services()?;
-        let endpoints = client.endpoints(None)?;
+        let endpoints = client.endpoints()?;
         Ok(Self {
             asked_at,
             services,

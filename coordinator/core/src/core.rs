@@ -143,12 +143,7 @@ impl Core {
                 change,
                 version,
             } => on_change_service(ctx, reply, &service, change, version),
-            Input::ReportLoad {
-                reply,
-                service,
-                reporter,
-                load,
-            } => on_report_load(ctx, reply, &service, reporter, load),
+            Input::ReportLoad { reply, report } => on_report_load(ctx, reply, report),
             Input::Apply {
                 reply,
                 changes,

@@ -102,9 +102,7 @@ pub enum Input {
     ReportLoad {
         /// Caller that waits for [`crate::Answer::Changed`].
         reply: ReplyId,
-        service: ServiceName,
-        reporter: ReporterName,
-        load: RequestLoad,
+        report: ServiceReport,
     },
     /// A caller changes pools, policies and other documents: all changes are made, or none.
     Apply {
@@ -207,6 +205,14 @@ pub enum StepAction {
     Requeue,
     /// Forgets a step that has ended and holds nothing.
     Delete,
+}
+
+/// The load of a service, as a reporter counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceReport {
+    pub service: ServiceName,
+    pub reporter: ReporterName,
+    pub load: RequestLoad,
 }
 
 /// A change of a service. Repeating it changes nothing.

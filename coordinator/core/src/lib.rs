@@ -58,7 +58,7 @@ pub use explain::{
 pub use hosts::report::HELD_BACK;
 pub use input::{
     Bounds, Desired, DesiredPool, Input, MoveTarget, NewJoinToken, NewStep, NodeChange, ReplyId,
-    ServiceChange, SessionId, Settings, StepAction, TermsChange, TimerKey,
+    ServiceChange, ServiceReport, SessionId, Settings, StepAction, TermsChange, TimerKey,
 };
 pub use invariant::{Violation, check, check_record};
 pub use model::access::{Access, AccessChange, StoredToken, Versioned};

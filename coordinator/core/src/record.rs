@@ -24,7 +24,7 @@ pub use node::{CarvingFailed, GpusCordoned, NodeDraining, NodeLabelled, NodeRepo
 pub use pool::{PlatformPut, PolicyPut, PoolPut};
 pub use service::{
     ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServiceLoad,
-    ServicePut, ServiceScaled,
+    ServicePut, ServiceScale,
 };
 pub use step::{PartQueued, PartsEnded, Renewal, StepEnded, StepMoved, StepQueued, StepRejected};
 pub(crate) use subject::Effect;
@@ -269,7 +269,7 @@ pub enum Record {
     /// A service was made or changed.
     ServicePut(ServicePut),
     /// The number of replicas of a service was set, by a caller or by its load.
-    ServiceScaled(ServiceScaled),
+    ServiceScaled(ServiceScale),
     /// A caller deleted a service: its replicas are stopped.
     ServiceDeleting { service: ServiceName },
     /// A deleted service has no replica left and is gone.

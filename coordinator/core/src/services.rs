@@ -23,7 +23,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::{ReplicaOf, StepSpec};
 use sluice_common::time::{Span, Time};
 
-use self::autoscale::{NeedHistory, ScaleInput};
+use self::autoscale::{LoadHistory, ScaleInput};
 use self::backoff::pause;
 use self::plan::{PlanStep, ReplicaStatus, ServiceAction, plan};
 use self::share::{may_be_guaranteed, within_limit};
@@ -113,11 +113,11 @@ fn rescale(ctx: &mut Context, name: &ServiceName) -> (bool, Option<Time>) {
     let expires_at = loads.expires_at(now);
     let history = loads
         .history
-        .get_or_insert_with(|| NeedHistory::new(count, now));
+        .get_or_insert_with(|| LoadHistory::new(count, now));
     let decision = history.decide(&input);
     let is_new = decision.count != count;
     if is_new {
-        ctx.record(Record::ServiceScaled(record::ServiceScaled {
+        ctx.record(Record::ServiceScaled(record::ServiceScale {
             service: name.clone(),
             count: decision.count,
             load: Some(record::ServiceLoad {

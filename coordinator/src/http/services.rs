@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Core, Input, NewStep, Refusal, ReplyId, Service, ServiceChange};
+use coordinator_core::{
+    Core, Input, NewStep, Refusal, ReplyId, Service, ServiceChange, ServiceReport,
+};
 use serde::Deserialize;
 use sluice_common::access::{AccessQuery, Resource, Scope, Verb};
 use sluice_common::api::{
@@ -200,12 +202,12 @@ async fn report(api: &Api, service: ServiceName, told: LoadReport) -> Result<Res
         concurrency_milli: load_milli("concurrency", told.concurrency)?,
         rps_milli: load_milli("rps", told.rps)?,
     };
-    let input = move |reply| Input::ReportLoad {
-        reply,
+    let report = ServiceReport {
         service,
         reporter,
         load,
     };
+    let input = move |reply| Input::ReportLoad { reply, report };
     api.engine().change(input, |_, result| result).await??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -23,7 +23,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::template::launch::{HookRun, HooksAndLimits, ProcessLimit};
 use sluice_common::time::{Span, Time};
-use sluice_common::usage::{LiveUsage, Usage};
+use sluice_common::usage::{RunningUsage, Usage};
 use sluice_common::wire::StopReason;
 
 /// Protocol version of the bytes below.
@@ -538,7 +538,7 @@ fn a_gpu_that_is_cut() {
 #[test]
 fn what_attempts_use() {
     check(&ToSupervisor::Measure, "10000000");
-    let usage = LiveUsage {
+    let usage = RunningUsage {
         cpu_us: Some(5),
         memory_bytes: None,
     };

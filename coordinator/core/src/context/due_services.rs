@@ -26,7 +26,7 @@ impl Context {
         self.due_services.remove(service);
     }
 
-    /// What was reported about the load of a service in this run.
+    /// Reports about the load of a service in this run.
     pub(crate) fn service_loads(&self, service: &ServiceName) -> Option<&ServiceLoads> {
         self.service_loads.get(service)
     }

@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use sluice_common::id::{ReporterName, ServiceName};
-use sluice_common::service::{MAX_SERVICES, RequestLoad, ServiceSpec};
+use sluice_common::id::ServiceName;
+use sluice_common::service::{MAX_SERVICES, ServiceSpec};
 
 use crate::context::Context;
-use crate::input::{ReplyId, ServiceChange};
+use crate::input::{ReplyId, ServiceChange, ServiceReport};
 use crate::model::service::Service;
 use crate::output::{Answer, Refusal};
 use crate::record::{self, Record};
@@ -30,18 +30,18 @@ pub(crate) fn on_change_service(
 }
 
 /// Takes what a reporter counts.
-pub(crate) fn on_report_load(
-    ctx: &mut Context,
-    reply: ReplyId,
-    name: &ServiceName,
-    reporter: ReporterName,
-    load: RequestLoad,
-) {
+pub(crate) fn on_report_load(ctx: &mut Context, reply: ReplyId, report: ServiceReport) {
+    let ServiceReport {
+        service,
+        reporter,
+        load,
+    } = report;
     let now = ctx.now();
-    let done = known(ctx, name).map(|_| ());
+    let done = known(ctx, &service).map(|_| ());
     if done.is_ok() {
-        ctx.service_loads_mut(name).report(reporter, load, now);
-        ctx.set_service_due(name.clone());
+        let loads = ctx.service_loads_mut(&service);
+        loads.report(reporter, load, now);
+        ctx.set_service_due(service);
     }
     ctx.reply(reply, Answer::Changed(done));
 }
@@ -144,7 +144,7 @@ fn scale(ctx: &mut Context, name: &ServiceName, count: u32) -> Result<(), Refusa
         });
     }
     if service.count != count {
-        ctx.record(Record::ServiceScaled(record::ServiceScaled {
+        ctx.record(Record::ServiceScaled(record::ServiceScale {
             service: name.clone(),
             count,
             load: None,

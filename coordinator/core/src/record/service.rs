@@ -30,7 +30,7 @@ pub struct ServicePut {
 /// The number of replicas of a service was set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
-pub struct ServiceScaled {
+pub struct ServiceScale {
     pub service: ServiceName,
     pub count: u32,
     /// The load; `None` if a caller set the number.

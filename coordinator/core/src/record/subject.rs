@@ -14,7 +14,7 @@ use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
     NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
     PoolPut, PortsAllocated, ReadinessChanged, Record, Renewal, ReplicaChanged, ReplicaEnded,
-    ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut, ServiceScaled, Started, StepEnded,
+    ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut, ServiceScale, Started, StepEnded,
     StepMoved, Stopping, Suspending,
 };
 
@@ -147,7 +147,7 @@ impl Record {
             R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
             R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
             R::ServicePut(ServicePut { service, .. })
-            | R::ServiceScaled(ServiceScaled { service, .. })
+            | R::ServiceScaled(ServiceScale { service, .. })
             | R::ServiceDeleting { service }
             | R::ServiceDeleted(ServiceDeleted { service, .. })
             | R::ReplicaStarted(ReplicaStarted { service, .. })

@@ -20,7 +20,7 @@ const MIN_STEP_UP: u32 = 4;
 /// Part of the load by which it may differ from what the present number is for.
 const TOLERANCE: u64 = 10;
 
-/// What the number of replicas is decided by.
+/// Facts by which the number of replicas is decided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScaleInput<'a> {
     pub(crate) scale: &'a ScaleSpec,
@@ -71,9 +71,9 @@ impl ScaleInput<'_> {
     }
 }
 
-/// What was needed lately.
+/// Numbers of replicas that were needed lately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NeedHistory {
+pub(crate) struct LoadHistory {
     /// Number of replicas when it was decided last. Another number was set by somebody.
     count: u32,
     needed: u32,
@@ -83,7 +83,7 @@ pub(crate) struct NeedHistory {
     period: (Time, u32),
 }
 
-impl NeedHistory {
+impl LoadHistory {
     /// The present number is what was needed until now.
     pub(crate) fn new(count: u32, now: Time) -> Self {
         Self {
@@ -179,7 +179,7 @@ mod tests {
         limit: u32,
         count: u32,
         now: Time,
-        history: NeedHistory,
+        history: LoadHistory,
         counts: Vec<u32>,
     }
 
@@ -191,7 +191,7 @@ mod tests {
                 limit: u32::MAX,
                 count,
                 now,
-                history: NeedHistory::new(count, now),
+                history: LoadHistory::new(count, now),
                 counts: Vec::new(),
             }
         }
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn nobody_would_wake_a_service_whose_requests_are_not_counted() {
         let scale = scale(0, 5);
-        let mut history = NeedHistory::new(1, Time::default());
+        let mut history = LoadHistory::new(1, Time::default());
         for secs in 0..1000 {
             let input = ScaleInput {
                 scale: &scale,

@@ -7,7 +7,7 @@ use sluice_common::id::{ReporterName, StepId};
 use sluice_common::service::{RequestLoad, ScaleMetric};
 use sluice_common::time::{Span, Time};
 
-use super::autoscale::NeedHistory;
+use super::autoscale::LoadHistory;
 use crate::model::service::Service;
 
 /// Time for which a report counts.
@@ -31,9 +31,9 @@ pub struct LoadSummary {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceLoads {
     reports: BTreeMap<ReporterName, (Time, RequestLoad)>,
-    /// What each replica uses of what it asks for, in thousandths of a percent.
+    /// Part that each replica uses of what it asks for, in thousandths of a percent.
     used: BTreeMap<StepId, (Time, u64)>,
-    pub(crate) history: Option<NeedHistory>,
+    pub(crate) history: Option<LoadHistory>,
 }
 
 impl ServiceLoads {
@@ -72,7 +72,7 @@ impl ServiceLoads {
         }
     }
 
-    /// What the replicas that are ready use. One that nobody measured lately counts as much as the target.
+    /// Sum of what the replicas that are ready use. One that nobody measured lately counts as much as the target.
     fn used_milli(&self, service: &Service, now: Time) -> Option<u64> {
         let target = service.scale.target_milli?;
         let serving = service.live().filter(|it| it.phase.is_serving());
@@ -93,7 +93,7 @@ impl ServiceLoads {
         LoadSummary {
             requests: self.requests(now),
             total_milli: self.total_milli(service, now),
-            needed: self.history.as_ref().map(NeedHistory::needed),
+            needed: self.history.as_ref().map(LoadHistory::needed),
         }
     }
 

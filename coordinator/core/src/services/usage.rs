@@ -1,4 +1,4 @@
-//! What hosts say that replicas use. Only a replica's own host is believed, and no more than the host has.
+//! Usage of replicas as their hosts report it. Only a replica's own host is believed, and no more than the host has.
 
 use alloc::vec::Vec;
 

@@ -10,7 +10,7 @@ use sluice_common::wire::FromNode;
 use super::harness::*;
 use super::services::{known, phases, put, range, run_all, service, stop_all, web};
 use crate::record::Record;
-use crate::{Answer, Input, Refusal, ReplyId};
+use crate::{Answer, Input, Refusal, ReplyId, ServiceReport};
 
 /// Two requests at once for each replica.
 fn by_concurrency(min: u32, max: u32) -> ScaleSpec {
@@ -25,11 +25,13 @@ fn by_concurrency(min: u32, max: u32) -> ScaleSpec {
 fn report(harness: &mut Harness, reporter: &str, concurrency: u64) -> Result<(), Refusal> {
     let effects = harness.feed(Input::ReportLoad {
         reply: ReplyId(9),
-        service: web(),
-        reporter: ReporterName::new(reporter).unwrap(),
-        load: RequestLoad {
-            concurrency_milli: concurrency * 1000,
-            rps_milli: 0,
+        report: ServiceReport {
+            service: web(),
+            reporter: ReporterName::new(reporter).unwrap(),
+            load: RequestLoad {
+                concurrency_milli: concurrency * 1000,
+                rps_milli: 0,
+            },
         },
     });
     match &effects.answers[..] {
@@ -64,9 +66,11 @@ fn replicas_follow_the_requests_that_gateways_count() {
     assert_eq!(known(&harness).version, version, "nobody changed it");
     report_for(&mut harness, 1, 90);
     assert_eq!(known(&harness).count, 1);
-    let scaled = harness.log.iter().filter_map(|entry| match &entry.record {
-        Record::ServiceScaled(it) => Some((it.count, it.load.unwrap().total_milli)),
-        _ => None,
+    let scaled = harness.log.iter().filter_map(|entry| {
+        let Record::ServiceScaled(it) = &entry.record else {
+            return None;
+        };
+        Some((it.count, it.load.unwrap().total_milli))
     });
     let scaled: alloc::vec::Vec<_> = scaled.collect();
     assert_eq!(scaled[..2], [(2, Some(3000)), (3, Some(5000))]);

@@ -39,8 +39,8 @@ use super::harness::*;
 use crate::input::DesiredPool;
 use crate::submit::as_written::as_written;
 use crate::{
-    Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, ServiceChange, Settings,
-    State, Step, StepAction, SuspensionPhase, TermsChange, TimerKey,
+    Answer, Desired, Input, NodeChange, PartPhase, RecoveryCause, ReplyId, ServiceChange,
+    ServiceReport, Settings, State, Step, StepAction, SuspensionPhase, TermsChange, TimerKey,
 };
 
 /// One event, in numbers that are mapped to whatever exists when it comes.
@@ -348,11 +348,13 @@ fn change_service(harness: &mut Harness, change: u8, count: u32, bits: u8) {
         _ => {
             harness.feed(Input::ReportLoad {
                 reply: ReplyId(7),
-                service: web(),
-                reporter: ReporterName::new(format!("r{bits}")).unwrap(),
-                load: RequestLoad {
-                    concurrency_milli: u64::from(count) * 700,
-                    rps_milli: 0,
+                report: ServiceReport {
+                    service: web(),
+                    reporter: ReporterName::new(format!("r{bits}")).unwrap(),
+                    load: RequestLoad {
+                        concurrency_milli: u64::from(count) * 700,
+                        rps_milli: 0,
+                    },
                 },
             });
             return;

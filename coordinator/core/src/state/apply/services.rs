@@ -13,7 +13,7 @@ use crate::model::service::{
 };
 use crate::record::{
     ReplicaChanged, ReplicaEnded, ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut,
-    ServiceScaled,
+    ServiceScale,
 };
 use crate::state::State;
 
@@ -75,7 +75,7 @@ impl State {
     }
 
     /// A number that follows the load is no new version for callers who change the service.
-    pub(super) fn on_service_scaled(&mut self, it: &ServiceScaled) -> ApplyResult {
+    pub(super) fn on_service_scaled(&mut self, it: &ServiceScale) -> ApplyResult {
         let (seq, count) = (self.stored.seq, it.count);
         let service = self.service_mut(&it.service)?;
         if it.load.is_none() {
