@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// A service whose load is given second by second.
-    struct Trial {
+    struct ServiceRun {
         scale: ScaleSpec,
         limit: u32,
         count: u32,
@@ -183,7 +183,7 @@ mod tests {
         counts: Vec<u32>,
     }
 
-    impl Trial {
+    impl ServiceRun {
         fn new(scale: ScaleSpec, count: u32) -> Self {
             let now = Time::from_unix_millis(1_000_000);
             Self {
@@ -217,41 +217,41 @@ mod tests {
 
     #[test]
     fn more_come_at_once_in_steps_and_fewer_after_a_while() {
-        let mut trial = Trial::new(scale(1, 50), 1);
-        assert_eq!(trial.load(Some(35), 1), 4);
-        assert_eq!(trial.load(Some(400), 1), 5, "4 more than 1 in one period");
-        assert_eq!(trial.load(Some(400), 15), 10);
-        assert_eq!(trial.load(Some(400), 30), 40);
-        assert_eq!(trial.load(Some(10), 60), 40);
-        assert_eq!(trial.load(Some(10), 1), 20, "at most half in one period");
-        assert_eq!(trial.load(Some(10), 90), 1);
+        let mut run = ServiceRun::new(scale(1, 50), 1);
+        assert_eq!(run.load(Some(35), 1), 4);
+        assert_eq!(run.load(Some(400), 1), 5, "4 more than 1 in one period");
+        assert_eq!(run.load(Some(400), 15), 10);
+        assert_eq!(run.load(Some(400), 30), 40);
+        assert_eq!(run.load(Some(10), 60), 40);
+        assert_eq!(run.load(Some(10), 1), 20, "at most half in one period");
+        assert_eq!(run.load(Some(10), 90), 1);
     }
 
     #[test]
     fn a_load_near_the_target_changes_nothing() {
-        let mut trial = Trial::new(scale(1, 50), 10);
-        assert_eq!(trial.load(Some(110), 300), 10);
-        assert_eq!(trial.load(Some(90), 300), 10);
-        assert_eq!(trial.load(Some(111), 1), 12);
+        let mut run = ServiceRun::new(scale(1, 50), 10);
+        assert_eq!(run.load(Some(110), 300), 10);
+        assert_eq!(run.load(Some(90), 300), 10);
+        assert_eq!(run.load(Some(111), 1), 12);
     }
 
     #[test]
     fn an_unknown_load_changes_nothing_and_forgets_no_need() {
-        let mut trial = Trial::new(scale(1, 50), 10);
-        assert_eq!(trial.load(None, 1000), 10);
-        assert_eq!(trial.load(Some(10), 60), 10);
-        assert_eq!(trial.load(None, 100), 10);
-        assert_eq!(trial.load(Some(10), 60), 10, "the unknown load held 10");
-        assert_eq!(trial.load(Some(10), 1), 5);
+        let mut run = ServiceRun::new(scale(1, 50), 10);
+        assert_eq!(run.load(None, 1000), 10);
+        assert_eq!(run.load(Some(10), 60), 10);
+        assert_eq!(run.load(None, 100), 10);
+        assert_eq!(run.load(Some(10), 60), 10, "the unknown load held 10");
+        assert_eq!(run.load(Some(10), 1), 5);
     }
 
     #[test]
     fn a_service_that_may_sleep_does_and_wakes_at_the_first_request() {
-        let mut trial = Trial::new(scale(0, 5), 1);
-        assert_eq!(trial.load(Some(0), 60), 1);
-        assert_eq!(trial.load(Some(0), 1), 0);
-        assert_eq!(trial.load(None, 100), 0, "nobody counts requests");
-        assert_eq!(trial.load(Some(1), 1), 1);
+        let mut run = ServiceRun::new(scale(0, 5), 1);
+        assert_eq!(run.load(Some(0), 60), 1);
+        assert_eq!(run.load(Some(0), 1), 0);
+        assert_eq!(run.load(None, 100), 0, "nobody counts requests");
+        assert_eq!(run.load(Some(1), 1), 1);
     }
 
     #[test]
@@ -273,20 +273,20 @@ mod tests {
 
     #[test]
     fn what_somebody_sets_holds_for_a_while() {
-        let mut trial = Trial::new(scale(1, 50), 2);
-        trial.load(Some(20), 100);
-        trial.count = 8;
-        assert_eq!(trial.load(Some(20), 60), 8);
-        assert_eq!(trial.load(Some(20), 1), 4);
+        let mut run = ServiceRun::new(scale(1, 50), 2);
+        run.load(Some(20), 100);
+        run.count = 8;
+        assert_eq!(run.load(Some(20), 60), 8);
+        assert_eq!(run.load(Some(20), 1), 4);
     }
 
     #[test]
     fn the_policy_s_limit_bounds_it_but_not_below_the_fewest() {
-        let mut trial = Trial::new(scale(2, 50), 2);
-        trial.limit = 3;
-        assert_eq!(trial.load(Some(500), 60), 3);
-        trial.limit = 0;
-        assert_eq!(trial.load(Some(500), 60), 2);
+        let mut run = ServiceRun::new(scale(2, 50), 2);
+        run.limit = 3;
+        assert_eq!(run.load(Some(500), 60), 3);
+        run.limit = 0;
+        assert_eq!(run.load(Some(500), 60), 2);
     }
 
     fn loads() -> impl Strategy<Value = Vec<(Option<u64>, u64)>> {
@@ -302,11 +302,11 @@ mod tests {
             loads in loads(), min in 0..5u32, room in 1..60u32, first in 0..80u32,
         ) {
             let max = min + room;
-            let mut trial = Trial::new(scale(min, max), first.clamp(min, max));
+            let mut run = ServiceRun::new(scale(min, max), first.clamp(min, max));
             for (load, secs) in loads {
-                trial.load(load, secs);
+                run.load(load, secs);
             }
-            let counts = &trial.counts;
+            let counts = &run.counts;
             prop_assert!(counts.iter().all(|it| (min..=max).contains(it)));
             for (at, pair) in counts.windows(2).enumerate() {
                 let rose_lately = counts[at.saturating_sub(59)..=at]
@@ -326,24 +326,24 @@ mod tests {
         /// then on.
         #[test]
         fn it_settles_at_what_a_steady_load_needs(load in 1..600u64, first in 0..60u32) {
-            let mut trial = Trial::new(scale(0, 60), first);
+            let mut run = ServiceRun::new(scale(0, 60), first);
             // Six doublings or halvings, and the time after which there may be fewer.
-            let count = trial.load(Some(load), 60 + 6 * 15 + 1);
+            let count = run.load(Some(load), 60 + 6 * 15 + 1);
             let meant = u64::from(count) * 10;
             let is_near = load.abs_diff(meant) * TOLERANCE <= meant;
             prop_assert!(u64::from(count) == load.div_ceil(10) || is_near, "{count}");
-            let before = trial.counts.len();
-            trial.load(Some(load), 200);
-            prop_assert!(trial.counts[before..].iter().all(|it| *it == count));
+            let before = run.counts.len();
+            run.load(Some(load), 200);
+            prop_assert!(run.counts[before..].iter().all(|it| *it == count));
         }
 
         /// Named promise: what is remembered is bounded by the number of replicas, not by time.
         #[test]
         fn the_memory_of_needs_is_bounded(loads in loads()) {
-            let mut trial = Trial::new(scale(0, 60), 1);
+            let mut run = ServiceRun::new(scale(0, 60), 1);
             for (load, secs) in loads {
-                trial.load(load, secs);
-                let before = &trial.history.before;
+                run.load(load, secs);
+                let before = &run.history.before;
                 prop_assert!(before.len() <= 61);
                 prop_assert!(before.iter().zip(before.iter().skip(1)).all(|(a, b)| a.1 > b.1 && a.0 <= b.0));
             }
