@@ -91,10 +91,10 @@ fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<Autoscalin
         (Some(total), Some(needed)) => {
             let load = format!("`{metric}` is {total}, with a target of {target} for each replica");
             match needed.cmp(&count) {
-                Ordering::Equal => format!("{load}: {count} are enough"),
-                Ordering::Greater => format!("{load}: {needed} are needed, and the number grows"),
+                Ordering::Equal => format!("{load}, which needs {count}"),
+                Ordering::Greater => format!("{load}, which needs {needed}: the number grows"),
                 Ordering::Less => format!(
-                    "{load}: {needed} are enough, and there are fewer than {count} once that held for {}",
+                    "{load}, which needs {needed}: there are fewer than {count} once that held for {}",
                     scale.down_after
                 ),
             }
@@ -212,9 +212,14 @@ fn message(known: &Service, state: ServiceState) -> String {
             RolloutPhase::Stalled { why } => format!("{ready}; {why}"),
             RolloutPhase::Rolling | RolloutPhase::Complete => ready,
         },
-        ServiceState::Sleeping => {
-            "no replica is wanted: `sluice scale service` starts some".to_owned()
+        ServiceState::Sleeping => match known.scale.metric {
+            Some(_) => {
+                "no replica is needed: the first request to a gateway starts one, and so does \
+                        `sluice scale service`"
+            }
+            None => "no replica is wanted: `sluice scale service` starts some",
         }
+        .to_owned(),
         ServiceState::Deleting => {
             let left = known.replicas.len();
             format!("deleted; {left} of its replicas have not stopped yet")

@@ -108,7 +108,7 @@ fn the_number_follows_what_gateways_report() {
     until_ready(&dev, &["web-1", "web-2", "web-3"]);
     let told = dev.ok(&["describe", "service", "web"]);
     assert!(
-        told.contains("`rps` is 409, with a target of 5 for each replica: 3 are enough"),
+        told.contains("`rps` is 409, with a target of 5 for each replica, which needs 3"),
         "{told}"
     );
     eventually("the service to sleep", || {
