@@ -89,7 +89,11 @@ pub use output::{
     QueueFull, Refusal, Refused, Submitted, Use,
 };
 pub use record::{ClockJump, JoinTokenMade, LogEntry, Record, RecordSubject};
-pub use services::{current_revisions, load::LoadSummary};
+pub use services::{
+    autoscale::{LoadHistory, ScaleDecision, ScaleInput},
+    current_revisions,
+    load::LoadSummary,
+};
 pub use state::access_snapshot::AccessSnapshot;
 pub use state::carving::{CarveState, CarveStatus};
 pub use state::{ApplyError, ListedStep, Mismatch, State, StepKind, StepRow, Steps, StoredState};

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! trace:     file -> Sheet -> Trace -(arrivals)-> Asked -> Driver -(TraceRun)-> Log -> Report -> svg
+//! requests:  requests of each second -(ServiceModel)-> RequestPoint ... -> svg
 //! scenario:  Case -(Simulation)-> End -> Difference ...
 //! ```
 
@@ -15,6 +16,7 @@ mod csv_table;
 mod driver;
 mod plot;
 mod report;
+mod requests;
 pub mod scenario;
 mod shuffle;
 mod simulation;
@@ -23,8 +25,9 @@ mod trace_run;
 
 pub use csv_table::{CsvTable, Row, Unreadable};
 pub use driver::{Driver, JobRequest, Log};
-pub use plot::svg;
+pub use plot::{request_svg, svg};
 pub use report::{ClusterFigures, Point, Report, Waiting, WaitingOfSize};
+pub use requests::{RequestPoint, ServiceModel, busy_hour};
 pub use shuffle::arrivals;
 pub use simulation::{HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};

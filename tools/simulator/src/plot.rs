@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::report::Point;
+use crate::requests::RequestPoint;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
@@ -54,6 +55,58 @@ pub fn svg(title: &str, points: &[Point]) -> String {
         "#bf5700",
     );
     time_axis(&mut svg, hours);
+    svg + "</svg>\n"
+}
+
+/// Draws a service: requests that came, what its ready replicas serve, and requests that wait.
+pub fn request_svg(title: &str, served: f64, points: &[RequestPoint]) -> String {
+    let last = points.last().map_or(1.0, |point| point.second as f64);
+    let capacity = |point: &RequestPoint| f64::from(point.ready) * served;
+    let highest = |value: &dyn Fn(&RequestPoint) -> f64| {
+        round_up(points.iter().map(value).fold(1.0, f64::max))
+    };
+    let most = highest(&|point| capacity(point).max(point.offered));
+    let longest = highest(&|point| point.waiting);
+    let line = |panel: Panel, top: f64, value: &dyn Fn(&RequestPoint) -> f64| -> String {
+        let pairs = points.iter().map(|point| {
+            let x = LEFT + (WIDTH - LEFT - RIGHT) * point.second as f64 / last;
+            let y = panel.top + panel.height * (1.0 - (value(point) / top).clamp(0.0, 1.0));
+            format!("{x:.1},{y:.1}")
+        });
+        pairs.collect::<Vec<_>>().join(" ")
+    };
+    let mut svg = head(title);
+    let name = "requests per second that come (blue), and that ready replicas serve (green)";
+    axes(&mut svg, ALLOCATION, name, &format!("{most:.0}"));
+    axes(
+        &mut svg,
+        QUEUE,
+        "requests that wait",
+        &format!("{longest:.0}"),
+    );
+    for (panel, top, value, colour) in [
+        (
+            ALLOCATION,
+            most,
+            &capacity as &dyn Fn(&RequestPoint) -> f64,
+            "#2da44e",
+        ),
+        (
+            ALLOCATION,
+            most,
+            &|point: &RequestPoint| point.offered,
+            "#1f6feb",
+        ),
+        (
+            QUEUE,
+            longest,
+            &|point: &RequestPoint| point.waiting,
+            "#bf5700",
+        ),
+    ] {
+        polyline(&mut svg, &line(panel, top, value), colour);
+    }
+    time_axis(&mut svg, last / 3600.0);
     svg + "</svg>\n"
 }
 

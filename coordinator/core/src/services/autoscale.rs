@@ -22,24 +22,24 @@ const TOLERANCE: u64 = 10;
 
 /// Facts by which the number of replicas is decided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScaleInput<'a> {
-    pub(crate) scale: &'a ScaleSpec,
+pub struct ScaleInput<'a> {
+    pub scale: &'a ScaleSpec,
     /// Present number of replicas.
-    pub(crate) count: u32,
+    pub count: u32,
     /// Most replicas that the policy's limit lets run.
-    pub(crate) limit: u32,
+    pub limit: u32,
     /// Load of all replicas together, in thousandths of the metric's unit; `None` if it is unknown.
-    pub(crate) load_milli: Option<u64>,
+    pub load_milli: Option<u64>,
     /// Whether requests are under way or wait; `None` if nobody counts them.
-    pub(crate) has_requests: Option<bool>,
-    pub(crate) now: Time,
+    pub has_requests: Option<bool>,
+    pub now: Time,
 }
 
 /// The number of replicas, and the time at which it is to be decided again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScaleDecision {
-    pub(crate) count: u32,
-    pub(crate) again_at: Option<Time>,
+pub struct ScaleDecision {
+    pub count: u32,
+    pub again_at: Option<Time>,
 }
 
 impl ScaleInput<'_> {
@@ -73,7 +73,7 @@ impl ScaleInput<'_> {
 
 /// Numbers of replicas that were needed lately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LoadHistory {
+pub struct LoadHistory {
     /// Number of replicas when it was decided last. Another number was set by somebody.
     count: u32,
     needed: u32,
@@ -85,7 +85,7 @@ pub(crate) struct LoadHistory {
 
 impl LoadHistory {
     /// The present number is what was needed until now.
-    pub(crate) fn new(count: u32, now: Time) -> Self {
+    pub fn new(count: u32, now: Time) -> Self {
         Self {
             count,
             needed: count,
@@ -95,7 +95,7 @@ impl LoadHistory {
     }
 
     /// Decides the number of replicas, and remembers what is needed.
-    pub(crate) fn decide(&mut self, input: &ScaleInput) -> ScaleDecision {
+    pub fn decide(&mut self, input: &ScaleInput) -> ScaleDecision {
         let (now, count) = (input.now, input.count);
         if count != self.count {
             // What somebody sets holds for a while like what the load needed.
