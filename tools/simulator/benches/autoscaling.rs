@@ -7,17 +7,17 @@ use std::fs;
 
 use sluice_common::service::{ScaleMetric, ScaleSpec};
 use sluice_common::time::Span;
-use sluice_simulator::{RequestPoint, ServiceModel, busy_hour, request_svg};
+use sluice_simulator::{RequestPoint, ServiceTerms, busy_hour, request_svg};
 
 /// Requests per second that one replica serves.
 const SERVED: f64 = 10.0;
 
-fn model(metric: ScaleMetric, down_after: u64) -> ServiceModel {
+fn model(metric: ScaleMetric, down_after: u64) -> ServiceTerms {
     let target_milli = match metric {
         ScaleMetric::Rps => 7000,
         _ => 2000,
     };
-    ServiceModel {
+    ServiceTerms {
         scale: ScaleSpec {
             min: 0,
             max: 100,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! trace:     file -> Sheet -> Trace -(arrivals)-> Asked -> Driver -(TraceRun)-> Log -> Report -> svg
-//! requests:  requests of each second -(ServiceModel)-> RequestPoint ... -> svg
+//! requests:  requests of each second -(ServiceTerms)-> RequestPoint ... -> svg
 //! scenario:  Case -(Simulation)-> End -> Difference ...
 //! ```
 
@@ -27,7 +27,7 @@ pub use csv_table::{CsvTable, Row, Unreadable};
 pub use driver::{Driver, JobRequest, Log};
 pub use plot::{request_svg, svg};
 pub use report::{ClusterFigures, Point, Report, Waiting, WaitingOfSize};
-pub use requests::{RequestPoint, ServiceModel, busy_hour};
+pub use requests::{RequestPoint, ServiceTerms, busy_hour};
 pub use shuffle::arrivals;
 pub use simulation::{HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};

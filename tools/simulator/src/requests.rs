@@ -8,7 +8,7 @@ use sluice_common::time::{Span, Time};
 
 /// A service, as far as its requests matter.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ServiceModel {
+pub struct ServiceTerms {
     pub scale: ScaleSpec,
     /// Requests per second that one replica serves.
     pub served: f64,
@@ -33,7 +33,7 @@ pub struct RequestPoint {
     pub waiting: f64,
 }
 
-impl ServiceModel {
+impl ServiceTerms {
     /// Lets requests come: `offered` has those of each second.
     pub fn run(&self, offered: &[f64]) -> Vec<RequestPoint> {
         let mut count = self.scale.count(None);
@@ -105,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    fn model(min: u32, down_after: u64) -> ServiceModel {
-        ServiceModel {
+    fn model(min: u32, down_after: u64) -> ServiceTerms {
+        ServiceTerms {
             scale: ScaleSpec {
                 min,
                 max: 40,
