@@ -161,7 +161,7 @@ class Deployer(BaseDeployer):
     def do_get_deployment_state_logs(
         self, deployment: DeploymentResponse, follow: bool = False, tail: int | None = None
     ) -> Iterator[str]:
-        """Yields the lines of one replica: the newest that is ready, or else the last one that failed."""
+        """Yields the lines of one replica: the one of the address, or else one that runs, or else the last that failed."""
         name = service_name(deployment.id)
         try:
             replica = replica_of_logs(self.services.get(name))

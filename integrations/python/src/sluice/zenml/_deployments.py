@@ -181,10 +181,12 @@ def facts_of(name: str, service: Json, endpoints: Sequence[Json], gateway: str |
 
 
 def replica_of_logs(service: Json) -> str | None:
-    """Returns the replica whose output is shown: the newest that is ready or runs, or else the last that failed."""
-    members = sorted(service["members"], key=lambda it: (it["ready"], it["revision"]))
+    """Returns the replica whose output is shown: one that is ready, as that of the address, or else one that runs, or else
+    the last that failed. Those of the newest version come first, and of these the oldest.
+    """
+    members = sorted(service["members"], key=lambda it: (not it["ready"], -it["revision"]))
     running = [it for it in members if it["ready"] or it["state"] in ("running", "stopping")]
     if running:
-        return str(running[-1]["id"])
+        return str(running[0]["id"])
     failed = service.get("last_failure")
     return failed["id"] if failed else None
