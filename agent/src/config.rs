@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use agent_core::DEFAULT_MOVE_LIMIT;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
-use sluice_common::config::{escape_controls, line_without_token, parse_error_text};
+use sluice_common::config::{escape_controls, line_at, line_without_token, parse_error_text};
 use sluice_common::error_chain::error_chain;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
@@ -154,15 +154,11 @@ impl RawConfig {
             source,
         })?;
         toml::from_str(&text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let line = text[..at.min(text.len())].matches('\n').count() + 1;
+            let (line, quoted) = line_at(&text, error.span().map(|span| span.start));
             ConfigError::Parse {
                 path: path.into(),
                 line,
-                message: parse_error_text(
-                    error.message(),
-                    text.lines().nth(line - 1).and_then(line_without_token),
-                ),
+                message: parse_error_text(error.message(), quoted.and_then(line_without_token)),
             }
         })
     }

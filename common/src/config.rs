@@ -33,6 +33,15 @@ pub fn parse_error_text(message: &str, line: Option<&str>) -> String {
     }
 }
 
+/// Returns the number, from 1, and the text of the line in which a byte of a config is. An offset beyond the end is that of
+/// the end; without one, the line is the first.
+pub fn line_at(text: &str, offset: Option<usize>) -> (usize, Option<&str>) {
+    let before = offset.unwrap_or(0).min(text.len());
+    let before = text.as_bytes()[..before].iter();
+    let index = before.filter(|byte| **byte == b'\n').count();
+    (index + 1, text.lines().nth(index))
+}
+
 /// Returns the line for quoting, or `None` if it mentions a token, which may be a secret.
 pub fn line_without_token(line: &str) -> Option<&str> {
     (!line.contains("token")).then_some(line)
@@ -95,6 +104,15 @@ mod tests {
             format!("`{}`: no", "é".repeat(60))
         );
         assert_eq!(line_without_token("api_token_file = 'secret'"), None);
+        let text = "a = 1\nb = é\n";
+        assert_eq!(line_at(text, None), (1, Some("a = 1")));
+        assert_eq!(line_at(text, Some(6)), (2, Some("b = é")));
+        assert_eq!(
+            line_at(text, Some(11)),
+            (2, Some("b = é")),
+            "within a letter"
+        );
+        assert_eq!(line_at(text, Some(99)), (3, None));
     }
 
     #[test]

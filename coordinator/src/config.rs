@@ -21,6 +21,7 @@ use clap::Args;
 use coordinator_core::{Bounds, Settings};
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
+use sluice_common::config::line_at;
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
     DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN, KEEPER_LIMIT,
@@ -238,13 +239,11 @@ impl RawConfig {
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
-            let at = error.span().map_or(0, |span| span.start.min(text.len()));
-            let before = text.as_bytes()[..at].iter();
-            let line = before.filter(|b| **b == b'\n').count() + 1;
+            let (line, quoted) = line_at(text, error.span().map(|span| span.start));
             ConfigError::Malformed {
                 path: path.to_owned(),
                 line,
-                message: explain(error.message(), text.lines().nth(line - 1)),
+                message: explain(error.message(), quoted),
             }
         })
     }

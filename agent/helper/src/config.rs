@@ -187,11 +187,10 @@ impl TryFrom<String> for ConfigDuration {
 
 fn parse(text: &str) -> Result<SupervisorConfig, ConfigFileError> {
     let raw: RawConfig = toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        let line = text[..at.min(text.len())].matches('\n').count();
+        let (line, quoted) = config::line_at(text, error.span().map(|span| span.start));
         ConfigFileError::Line {
-            line: line as u64 + 1,
-            message: config::parse_error_text(error.message(), text.lines().nth(line)),
+            line: line as u64,
+            message: config::parse_error_text(error.message(), quoted),
         }
     })?;
     raw.check()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice_common::access::NamePattern;
-use sluice_common::config::{escape_controls, line_without_token, parse_error_text};
+use sluice_common::config::{escape_controls, line_at, line_without_token, parse_error_text};
 use sluice_common::id::NodeName;
 use sluice_common::time::Span;
 
@@ -134,7 +134,11 @@ impl GatewayConfig {
             domain: raw.domain.map(domain).transpose()?,
             max_services: servers.backends,
             max_replicas: servers.of_backend,
-            max_waiting: waiting(raw.max_waiting)?,
+            max_waiting: within(
+                "max_waiting",
+                raw.max_waiting.unwrap_or(DEFAULT_WAITING),
+                MAX_WAITING,
+            )?,
             wait_limit: wait_limit(raw.wait_limit)?,
         })
     }
@@ -155,13 +159,11 @@ impl Default for GatewayConfig {
 }
 
 fn unparsed(path: &Path, text: &str, error: &toml::de::Error) -> GatewayConfigError {
-    let at = error.span().map_or(0, |span| span.start);
-    let line = text[..at.min(text.len())].matches('\n').count() + 1;
-    let quoted = text.lines().nth(line - 1).and_then(line_without_token);
+    let (line, quoted) = line_at(text, error.span().map(|span| span.start));
     GatewayConfigError::Parse {
         path: path.to_owned(),
         line,
-        message: parse_error_text(error.message(), quoted),
+        message: parse_error_text(error.message(), quoted.and_then(line_without_token)),
     }
 }
 
@@ -194,8 +196,12 @@ impl Servers {
     }
 }
 
-fn within(key: &'static str, value: usize, most: usize) -> Result<usize, InvalidValue> {
-    match (1..=most).contains(&value) {
+fn within<T: Copy + PartialOrd + Display + From<u8>>(
+    key: &'static str,
+    value: T,
+    most: T,
+) -> Result<T, InvalidValue> {
+    match (T::from(1)..=most).contains(&value) {
         true => Ok(value),
         false => Err((key, format!("{value}: write a number from 1 to {most}"))),
     }
@@ -304,17 +310,6 @@ fn domain(text: String) -> Result<String, InvalidValue> {
                 format!("`{text}` is no domain: write one such as `example.org`, or leave it out");
             Err(("domain", message))
         }
-    }
-}
-
-fn waiting(number: Option<u32>) -> Result<u32, InvalidValue> {
-    let number = number.unwrap_or(DEFAULT_WAITING);
-    match (1..=MAX_WAITING).contains(&number) {
-        true => Ok(number),
-        false => Err((
-            "max_waiting",
-            format!("{number}: write a number from 1 to {MAX_WAITING}"),
-        )),
     }
 }
 

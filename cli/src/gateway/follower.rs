@@ -8,9 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use sluice_common::api::{EndpointView, LoadReport, ServiceView};
+use sluice_common::api::{EndpointView, LoadReport, RequestsView, ServiceView};
 
-use super::load::ServiceLoad;
 use crate::client::{ApiError, Client, EventFilter, EventStream, Since};
 
 /// Time between two readings of the endpoints if no event tells of a change.
@@ -107,7 +106,7 @@ fn concerns_services(event: &Value) -> bool {
 
 /// Starts the thread that reports loads. While one report is on its way, later ones are dropped.
 pub(super) fn report(client: Client, name: String, tell: Sender<GatewayEvent>) -> LoadSender {
-    let (send, due) = sync_channel::<Vec<(String, ServiceLoad)>>(1);
+    let (send, due) = sync_channel::<Vec<(String, RequestsView)>>(1);
     thread::spawn(move || {
         while let Ok(loads) = due.recv() {
             for (service, load) in loads {
@@ -135,11 +134,11 @@ pub(super) fn report(client: Client, name: String, tell: Sender<GatewayEvent>) -
 
 /// The way to the thread that reports loads.
 #[derive(Debug)]
-pub(super) struct LoadSender(SyncSender<Vec<(String, ServiceLoad)>>);
+pub(super) struct LoadSender(SyncSender<Vec<(String, RequestsView)>>);
 
 impl LoadSender {
     /// Reports loads, unless earlier ones still wait.
-    pub(super) fn report(&self, loads: Vec<(String, ServiceLoad)>) {
+    pub(super) fn report(&self, loads: Vec<(String, RequestsView)>) {
         match self.0.try_send(loads) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }

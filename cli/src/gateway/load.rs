@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use sluice_common::api::RequestsView;
+
 /// Time between two reports of a load that does not change: a report counts for 15 seconds.
 const REPEAT: Duration = Duration::from_secs(5);
 
@@ -13,15 +15,6 @@ pub(super) struct HaproxyCounters {
     pub(super) current: u64,
     /// Requests since HAProxy started.
     pub(super) total: u64,
-}
-
-/// The load of a service.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ServiceLoad {
-    /// Requests under way, those that wait included.
-    pub(super) concurrency: f64,
-    /// Requests per second.
-    pub(super) rps: f64,
 }
 
 /// Reads the CSV of `show stat` by the names of its fields: counters by backend and server. Rows that are not understood are
@@ -60,7 +53,7 @@ pub(super) fn parse_counters(csv: &str) -> BTreeMap<(String, String), HaproxyCou
 struct LoadHistory {
     read_at: Instant,
     total: u64,
-    reported: Option<(Instant, ServiceLoad)>,
+    reported: Option<(Instant, RequestsView)>,
 }
 
 /// Turns counters into loads, and decides which are reported.
@@ -75,7 +68,7 @@ impl LoadMeter {
         &mut self,
         now: Instant,
         counters: &BTreeMap<String, HaproxyCounters>,
-    ) -> Vec<(String, ServiceLoad)> {
+    ) -> Vec<(String, RequestsView)> {
         self.services
             .retain(|service, _| counters.contains_key(service));
         let mut due = Vec::new();
@@ -85,7 +78,7 @@ impl LoadMeter {
                 total: counters.total,
                 reported: None,
             });
-            let load = ServiceLoad {
+            let load = RequestsView {
                 concurrency: counters.current as f64,
                 rps: history.rate(now, counters.total),
             };

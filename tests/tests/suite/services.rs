@@ -31,10 +31,7 @@ fn until_ready(dev: &Dev, expected: &[&str]) {
 }
 
 fn apply(dev: &Dev, document: &str) -> String {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("web.yaml");
-    fs::write(&file, document).unwrap();
-    dev.ok(&["apply", "-f", file.to_str().unwrap()])
+    dev.ok(&["apply", "-f", &file(dev, document)])
 }
 
 fn web(more: &str) -> String {
