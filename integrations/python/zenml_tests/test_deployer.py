@@ -66,7 +66,8 @@ def test_a_deployment_is_a_service_that_is_called_changed_and_deleted(
     first = zenml.get_deployment("greeting")
     name = f"zenml-{first.id}"
     service = services.get(name)
-    assert first.status == "running" and service["state"] == "ready"
+    # It may grow by its load meanwhile, and is then `starting`.
+    assert first.status == "running" and service["state"] in ("ready", "starting") and service["ready"] >= 1
     asked = {"cpu_count": 0.5, "min_replicas": 1, "max_replicas": 2, "autoscaling_metric": "cpu"}
     assert service["resources"].items() >= asked.items() and service["rollout"]["drain_timeout"] == "1s"
     assert called(first, "you").startswith(f"hello you from {name}-")

@@ -8,7 +8,7 @@ use sluice_common::service::{RequestLoad, ScaleMetric};
 use sluice_common::time::{Span, Time};
 
 use super::autoscale::LoadHistory;
-use crate::model::service::Service;
+use crate::model::service::{ReplicaPhase, Service};
 
 /// Time for which a report counts.
 const REPORT_LIMIT: Span = Span::from_secs(15);
@@ -27,12 +27,35 @@ pub struct LoadSummary {
     pub needed: Option<u32>,
 }
 
+/// What a replica used between two reports of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReplicaUsage {
+    /// Time of the report before.
+    from: Option<Time>,
+    at: Time,
+    /// Part of what the replica asks for, in thousandths of a percent.
+    milli: u64,
+}
+
+impl ReplicaUsage {
+    fn is_fresh(&self, now: Time) -> bool {
+        now.since(self.at) < REPORT_LIMIT
+    }
+
+    /// Whether all of it was used while the replica was ready: what a program uses to get ready is not load.
+    fn is_of(&self, phase: ReplicaPhase) -> bool {
+        let ReplicaPhase::Serving { since } = phase else {
+            return false;
+        };
+        self.from.is_some_and(|from| from >= since)
+    }
+}
+
 /// Reports about a service, and what its load needed lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceLoads {
     reports: BTreeMap<ReporterName, (Time, RequestLoad)>,
-    /// Part that each replica uses of what it asks for, in thousandths of a percent.
-    used: BTreeMap<StepId, (Time, u64)>,
+    used: BTreeMap<StepId, ReplicaUsage>,
     pub(crate) history: Option<LoadHistory>,
 }
 
@@ -58,8 +81,10 @@ impl ServiceLoads {
 
     /// Takes what a replica uses.
     pub(crate) fn use_by(&mut self, replica: StepId, milli: u64, now: Time) {
-        self.used.retain(|_, (at, _)| now.since(*at) < REPORT_LIMIT);
-        self.used.insert(replica, (now, milli));
+        self.used.retain(|_, usage| usage.is_fresh(now));
+        let from = self.used.get(&replica).map(|usage| usage.at);
+        let at = now;
+        self.used.insert(replica, ReplicaUsage { from, at, milli });
     }
 
     /// The value of the service's metric for all replicas together, in thousandths; `None` if it is unknown.
@@ -78,12 +103,12 @@ impl ServiceLoads {
         let serving = service.live().filter(|it| it.phase.is_serving());
         let fresh = serving.map(|replica| {
             let used = self.used.get(&replica.step);
-            used.filter(|(at, _)| now.since(*at) < REPORT_LIMIT)
+            used.filter(|usage| usage.is_fresh(now) && usage.is_of(replica.phase))
         });
         let (mut total, mut is_known) = (0_u64, false);
         for used in fresh {
             is_known |= used.is_some();
-            total = total.saturating_add(used.map_or(target, |(_, milli)| *milli));
+            total = total.saturating_add(used.map_or(target, |usage| usage.milli));
         }
         is_known.then_some(total)
     }
@@ -100,7 +125,7 @@ impl ServiceLoads {
     /// The time at which the first report ceases to count.
     pub(crate) fn expires_at(&self, now: Time) -> Option<Time> {
         let reports = self.fresh(now).map(|(at, _)| *at);
-        let measured = self.used.values().map(|(at, _)| *at);
+        let measured = self.used.values().map(|usage| usage.at);
         let ends = reports.chain(measured).map(|at| at + REPORT_LIMIT);
         ends.filter(|at| *at > now).min()
     }

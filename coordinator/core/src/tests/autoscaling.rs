@@ -159,13 +159,18 @@ fn use_cores(harness: &mut Harness, on: &str, attempts: &[(&str, u64)]) {
 fn replicas_follow_the_cores_that_their_hosts_measure() {
     let mut harness = Harness::one_node(4, 16);
     put(&mut harness, service(by_cpu(1, 6)));
+    use_cores(&mut harness, "n", &[("web-1.1", 1000)]);
+    harness.pass(1);
     run_all(&mut harness);
+    use_cores(&mut harness, "n", &[("web-1.1", 1000), ("other.1", 9000)]);
+    assert_eq!(known(&harness).count, 1, "it used that to get ready");
     use_cores(&mut harness, "n", &[("web-1.1", 1000), ("other.1", 9000)]);
     assert_eq!(known(&harness).count, 2);
     run_all(&mut harness);
     use_cores(&mut harness, "n", &[("web-1.1", 1000)]);
     let total = |harness: &Harness| harness.core.service_load(&web()).unwrap().total_milli;
     assert_eq!(total(&harness), Some(150_000), "nobody measured the second");
+    use_cores(&mut harness, "n", &[("web-1.1", 1000), ("web-2.1", 900)]);
     use_cores(&mut harness, "n", &[("web-1.1", 1000), ("web-2.1", 900)]);
     assert_eq!((total(&harness), known(&harness).count), (Some(190_000), 4));
     harness.pass(300);
@@ -183,6 +188,7 @@ fn a_host_is_believed_about_its_own_replicas_and_within_what_it_has() {
     use_cores(&mut harness, other, &[("web-1.1", 1000)]);
     use_cores(&mut harness, &on, &[("web-1.2", 1000), ("nobody.1", 1)]);
     assert_eq!(known(&harness).count, 1);
+    use_cores(&mut harness, &on, &[("web-1.1", 0)]);
     use_cores(&mut harness, &on, &[("web-1.1", u64::MAX)]);
     let cores = if on == "n" { 16 } else { 2 };
     let load = harness.core.service_load(&web()).unwrap();
