@@ -177,6 +177,16 @@ impl HostPlacement {
     pub fn is_pack(&self) -> bool {
         *self == Self::Pack
     }
+
+    /// The default for the replicas of a service.
+    pub const fn of_services() -> Self {
+        Self::Spread
+    }
+
+    /// Whether steps share hosts as little as possible.
+    pub fn is_spread(&self) -> bool {
+        *self == Self::Spread
+    }
 }
 
 /// Fair share over time: what a subject uses beyond its reserved share counts against it, and counts half as much after

@@ -44,6 +44,7 @@ use crate::id::{PoolName, StepId, Subject};
 use crate::inputs::{InputFile, check_inputs};
 use crate::keep::check_keep;
 use crate::limit::MAX_AMOUNT;
+use crate::pool::HostPlacement;
 use crate::port::check_ports;
 use crate::probe::{ProbesRequest, check_probes};
 use crate::processors::CpuMode;
@@ -219,6 +220,10 @@ pub struct StepRequest {
     /// Terms of a change of a service to another version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutRequest>,
+    /// Hosts of the replicas of a service: with `spread` (the default) those without another replica first, with `pack` those
+    /// that any step of the pool would get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<HostPlacement>,
     /// Terms by which the number of replicas of a service follows its load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<AutoscalingRequest>,

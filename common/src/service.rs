@@ -8,6 +8,7 @@ use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NameError, ServiceName, StepId};
+use crate::pool::HostPlacement;
 use crate::step::{StepSpec, serialize_without_env_values};
 use crate::time::Span;
 
@@ -43,6 +44,12 @@ pub struct ServiceSpec {
     pub scale: ScaleSpec,
     /// Terms of a change to another version.
     pub rollout: RolloutSpec,
+    /// Whether its replicas are spread over hosts, which is the default, or placed as all steps of the pool.
+    #[serde(
+        default = "HostPlacement::of_services",
+        skip_serializing_if = "HostPlacement::is_spread"
+    )]
+    pub placement: HostPlacement,
     /// The step of each replica. The values of its variables are stored apart.
     #[serde(serialize_with = "serialize_without_env_values")]
     pub replica: StepSpec,

@@ -262,6 +262,9 @@ pub struct ReplicaOf {
     pub number: u32,
     /// Version of the service that it is of.
     pub revision: u32,
+    /// Whether it is placed on a host without another replica, if one fits.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub spread: bool,
 }
 
 /// Overhead of a step and of each of its texts, in bytes.

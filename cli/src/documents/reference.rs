@@ -240,6 +240,7 @@ impl Page {
                 "within",
                 "replicas",
                 "rollout",
+                "placement",
                 "min_replicas",
                 "max_replicas",
                 "max_concurrency",

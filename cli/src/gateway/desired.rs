@@ -115,7 +115,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({
             "name": name, "subject": subject, "pool": null, "platform": null, "state": state, "message": "",
             "version": 1, "revision": 1, "replicas": 1, "ready": 1, "min_replicas": 1, "max_replicas": 1,
-            "command": [], "env": {}, "resources": {"max_concurrency": 3}, "rollout": {},
+            "command": [], "env": {}, "resources": {"max_concurrency": 3}, "rollout": {}, "placement": "spread",
             "status": {"state": "complete", "updated": 1, "outdated": 0, "began_at": "2026-11-20T10:00:00Z",
                 "stable": 1},
             "failures": 0, "members": members.collect::<Vec<_>>(), "revisions": [],

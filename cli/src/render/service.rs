@@ -203,7 +203,7 @@ mod tests {
             "name": "web", "subject": "team", "pool": "gpus", "platform": null, "state": "crash_loop",
             "message": "1 of 2 replicas are ready; replicas failed 3 times in a row\u{1b}", "version": 9, "revision": 2,
             "replicas": 2, "ready": 1, "min_replicas": 1, "max_replicas": 4, "command": ["serve", "a b"], "env": {},
-            "resources": {}, "rollout": {}, "failures": 3, "restart_at": "2026-11-20T10:05:00Z",
+            "resources": {}, "rollout": {}, "placement": "spread", "failures": 3, "restart_at": "2026-11-20T10:05:00Z",
             "status": {"state": "rolling", "updated": 1, "outdated": 0, "began_at": "2026-11-20T10:00:00Z", "stable": 1},
             "last_failure": {"id": "web-4", "at": "2026-11-20T10:04:00Z", "message": "exited with code 3"},
             "members": [{"id": "web-5", "revision": 2, "state": "running", "ready": true, "node": "n", "preemptible": true,

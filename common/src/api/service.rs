@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChangeOutcome, PreviewView};
 use crate::environment::Environment;
+use crate::pool::HostPlacement;
 use crate::request::{ResourceSettings, RolloutRequest};
 use crate::service::{ScaleMetric, ServiceState};
 use crate::state::StepState;
@@ -56,6 +57,8 @@ pub struct ServiceView {
     pub resources: ResourceSettings,
     /// Terms of a change to another version.
     pub rollout: RolloutRequest,
+    /// Whether its replicas are spread over hosts, or placed as all steps of the pool.
+    pub placement: HostPlacement,
     /// The number of replicas by the load; omitted if no metric decides about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaling: Option<AutoscalingView>,

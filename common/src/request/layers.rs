@@ -97,6 +97,7 @@ impl StepRequest {
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
             replicas: self.replicas.or(below.replicas),
             rollout: self.rollout.or(below.rollout),
+            placement: self.placement.or(below.placement),
             autoscaling: self.autoscaling.or(below.autoscaling),
         }
     }
@@ -160,6 +161,7 @@ impl StepRequest {
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
             ("replicas", self.replicas.is_some()),
             ("rollout", self.rollout.is_some()),
+            ("placement", self.placement.is_some()),
             ("autoscaling", self.autoscaling.is_some()),
             ("resources.gpu_count", resources.gpu_count.is_some()),
             ("resources.mig", resources.mig.is_some()),

@@ -11,6 +11,7 @@ use super::{FieldError, ResourceSettings, StepRequest};
 use crate::amount::ceil_thousandths;
 use crate::error_code::ErrorCode;
 use crate::id::ServiceName;
+use crate::pool::HostPlacement;
 use crate::service::{
     DEFAULT_DOWN_AFTER, MAX_DOWN_AFTER, MAX_DRAIN_TIMEOUT, MAX_LOAD, MAX_PROGRESS_DEADLINE,
     MAX_REPLICAS, MAX_SERVICE_NAME_BYTES, RolloutSpec, ScaleMetric, ScaleSpec, ServiceSpec,
@@ -109,6 +110,10 @@ impl StepRequest {
             return Err(FieldError::new(ErrorCode::UnsupportedField, field, why));
         }
         let rollout = self.rollout.take().unwrap_or_default().check()?;
+        let placement = self
+            .placement
+            .take()
+            .unwrap_or_else(HostPlacement::of_services);
         let scale = self.take_scale()?;
         // The pool must not fill in retries: the service starts a new replica for each that ends.
         self.retries = Some(0);
@@ -120,6 +125,7 @@ impl StepRequest {
         let spec = ServiceSpec {
             scale,
             rollout,
+            placement,
             replica,
         };
         Ok((name, spec))
@@ -207,6 +213,7 @@ impl StepRequest {
         let set = [
             ("replicas", self.replicas.is_some()),
             ("rollout", self.rollout.is_some()),
+            ("placement", self.placement.is_some()),
             ("autoscaling", self.autoscaling.is_some()),
             (
                 "resources.min_replicas",

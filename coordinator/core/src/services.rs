@@ -315,6 +315,7 @@ fn add(ctx: &mut Context, name: &ServiceName) {
         name: name.clone(),
         number,
         revision,
+        spread: service.placement.is_spread(),
     });
     if !spec.preemptible && !may_be_guaranteed(ctx, service, &spec) {
         borrow(&mut spec);

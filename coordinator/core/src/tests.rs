@@ -41,6 +41,7 @@ mod queue_timeout;
 mod random;
 mod reconcile;
 mod recovery;
+mod replica_hosts;
 mod require;
 mod rules;
 mod schedule;

@@ -49,6 +49,7 @@ pub use model::matching::Matching;
 pub use model::nomination::Nomination;
 pub use model::pool::policies::PolicyError;
 pub use model::pool::{Pool, PoolTerms};
+pub use model::replicas::ReplicaGroup;
 pub use model::request::{Request, Run, demand};
 pub use model::request_kind::RequestKind;
 pub use model::reservations::ReservedOnHost;

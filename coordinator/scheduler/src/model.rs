@@ -18,6 +18,7 @@ pub(crate) mod nomination;
 pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod queue_order;
+pub(crate) mod replicas;
 pub(crate) mod request;
 pub(crate) mod request_kind;
 pub(crate) mod reservations;

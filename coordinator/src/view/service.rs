@@ -42,6 +42,7 @@ pub fn service(core: &Core, name: &ServiceName, known: &Service) -> Option<Servi
         image: spec.image.as_ref().map(ToString::to_string),
         resources: resources(spec, scale),
         rollout: rollout_terms(known),
+        placement: known.placement,
         autoscaling: autoscaling(known, load.as_ref()),
         requests: load.and_then(|load| load.requests).map(requests),
         status: status(known),

@@ -55,7 +55,7 @@ ALL: Json = {
 }  # fmt: skip
 """Every setting."""
 
-NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir", "replicas", "rollout", "autoscaling"}
+NOT_SETTINGS = {"command", "resources", "kind", "defaults", "terminal", "prefer_workdir", "replicas", "rollout", "placement", "autoscaling"}
 """Fields of a request that are no setting here: a terminal needs a caller who types, and the directory that a step prefers is
 the caller's; `replicas` and `rollout` belong to services."""
 

@@ -443,6 +443,7 @@ fn request(job: Job, place: u64) -> Request {
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
         avoided_hosts: BTreeSet::new(),
+        spread_in: None,
         time_limit: job.time_limit,
         evictions: Vec::new(),
         takes_default: false,

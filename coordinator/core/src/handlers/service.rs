@@ -85,7 +85,9 @@ pub(crate) fn foresee(
     }
     let replica = before.replica();
     let new_replica = replica.is_none_or(|it| first_difference(it, &spec.replica).is_some());
-    let same = before.scale == spec.scale && before.rollout_spec == spec.rollout;
+    let same = before.scale == spec.scale
+        && before.rollout_spec == spec.rollout
+        && before.placement == spec.placement;
     Ok(Some((new_replica || !same, new_replica)))
 }
 

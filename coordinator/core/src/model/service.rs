@@ -12,6 +12,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{ServiceName, StepId, Subject};
+use sluice_common::pool::HostPlacement;
 use sluice_common::service::{RolloutSpec, ScaleSpec, ServiceSpec, ServiceState};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
@@ -30,6 +31,12 @@ const CRASH_LOOP: u32 = 3;
 pub struct Service {
     pub scale: ScaleSpec,
     pub rollout_spec: RolloutSpec,
+    /// Whether its replicas are spread over hosts. Services of earlier versions are.
+    #[serde(
+        default = "HostPlacement::of_services",
+        skip_serializing_if = "HostPlacement::is_spread"
+    )]
+    pub placement: HostPlacement,
     /// Number of the record that set it last.
     pub version: u64,
     pub made_at: Time,
@@ -206,6 +213,7 @@ impl Service {
         Some(ServiceSpec {
             scale: self.scale.clone(),
             rollout: self.rollout_spec,
+            placement: self.placement,
             replica: self.replica()?.clone(),
         })
     }

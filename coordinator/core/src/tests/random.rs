@@ -340,6 +340,10 @@ fn change_service(harness: &mut Harness, change: u8, count: u32, bits: u8) {
         0..=4 => ServiceChange::Put(Box::new(ServiceSpec {
             scale,
             rollout,
+            placement: match count % 2 {
+                0 => HostPlacement::Spread,
+                _ => HostPlacement::Pack,
+            },
             replica,
         })),
         5..=7 => ServiceChange::Scale(count),

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use sluice_common::id::ServiceName;
-use sluice_common::pool::PolicySpec;
+use sluice_common::pool::{HostPlacement, PolicySpec};
 use sluice_common::service::{RolloutSpec, ScaleSpec, ServiceSpec};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -31,6 +31,7 @@ pub(super) fn service(scale: ScaleSpec) -> ServiceSpec {
             drain_timeout: Span::from_secs(5),
             ..RolloutSpec::default()
         },
+        placement: HostPlacement::of_services(),
         replica,
     }
 }
@@ -106,14 +107,16 @@ pub(super) fn run_all(harness: &mut Harness) {
     }
 }
 
-/// Lets the host end everything that is being stopped.
+/// Lets the hosts end everything that is being stopped.
 pub(super) fn stop_all(harness: &mut Harness) {
     let stopping = harness.core.state().steps().values();
     let stopping = stopping.filter(|step| step.state == StepState::Stopping);
     let stopping =
         stopping.filter_map(|step| Some(step.attempt_id(step.live()?.number).to_string()));
     for attempt in stopping.collect::<Vec<_>>() {
-        harness.status("n", &attempt, gone(Exit::Signal(15), StopReason::Cancelled));
+        let id = super::harness::attempt(&attempt).step;
+        let on = harness.placed(id.as_str()).0;
+        harness.status(&on, &attempt, gone(Exit::Signal(15), StopReason::Cancelled));
     }
 }
 

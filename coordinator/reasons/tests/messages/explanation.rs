@@ -108,6 +108,7 @@ fn request() -> Request {
         guards: BTreeMap::new(),
         image: None,
         avoided_hosts: BTreeSet::new(),
+        spread_in: None,
         time_limit: None,
         evictions: Vec::new(),
         suspends: false,

@@ -15,6 +15,7 @@ use sluice_common::topology::DomainRequest;
 
 use crate::model::frozen::{FreezeState, GpuUuids, Resumption};
 use crate::model::guard::Guard;
+use crate::model::replicas::ReplicaGroup;
 use crate::model::resources::HostResources;
 
 /// A request that waits.
@@ -49,6 +50,8 @@ pub struct Request {
     pub guards: BTreeMap<PoolName, Guard>,
     /// Hosts that it takes only if no other fits: their prolog failed for it before.
     pub avoided_hosts: BTreeSet<NodeName>,
+    /// The replicas with which it shares a host only if each host that fits has one; `None` if it is not spread.
+    pub spread_in: Option<ReplicaGroup>,
     /// Longest time from its start to its end: the time limit of the step and the grace period after it. `None` is
     /// unlimited.
     pub time_limit: Option<Span>,
@@ -156,6 +159,7 @@ impl Request {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            spread_in: ReplicaGroup::of(spec),
             time_limit: spec.timeout.map(|timeout| timeout + spec.grace),
             evictions: Vec::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
@@ -298,6 +302,7 @@ mod tests {
             excluded_pools: BTreeSet::new(),
             guards: BTreeMap::new(),
             avoided_hosts: BTreeSet::new(),
+            spread_in: None,
             time_limit: None,
             evictions: Vec::new(),
             suspends: false,

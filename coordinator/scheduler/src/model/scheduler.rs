@@ -16,6 +16,7 @@ use sluice_common::time::Time;
 use crate::model::host::{Host, HostInventory};
 use crate::model::nomination::Nomination;
 use crate::model::pool::{Pool, PoolTerms};
+use crate::model::replicas::ReplicaHosts;
 use crate::model::request::{Request, Run};
 
 /// Everything that the scheduler knows.
@@ -30,6 +31,8 @@ pub struct Scheduler {
     pub(crate) nominations: BTreeMap<StepId, Nomination>,
     /// Nominated requests by the run whose end they await.
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
+    /// Replicas that are spread over hosts.
+    pub(crate) replicas: ReplicaHosts,
     /// Runs of deleted pools.
     pub(crate) orphaned_runs: BTreeMap<PoolName, BTreeSet<AttemptId>>,
     /// Levels of the topology, the widest first.
@@ -285,6 +288,7 @@ impl Scheduler {
                 host.used = host.used.plus(run.each());
                 host.index_gpus(attempt, node, &run);
             });
+            self.replicas.add(run.request.spread_in.as_ref(), node);
         }
         self.runs.insert(attempt.clone(), run);
     }
@@ -327,6 +331,7 @@ impl Scheduler {
         if !run.holding.remove(node) {
             return;
         }
+        self.replicas.remove(run.request.spread_in.as_ref(), node);
         let each = run.each();
         let last = run.holding.is_empty();
         self.change_host(node, |host| {

@@ -1,6 +1,6 @@
 //! Finds free hosts for a request in a pool.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -24,6 +24,8 @@ struct PlacementRank {
     is_avoided: bool,
     /// `None` if the request borrows nothing from GPUs there, as on each host without GPUs.
     gpus_that_lose: Option<u64>,
+    /// Other replicas from which it is to be apart.
+    replicas: u32,
     room: HostRank,
 }
 
@@ -57,7 +59,8 @@ impl<'a> RequestInPool<'a> {
     }
 
     /// The best hosts for the request out of what is free beyond `reservations`: first those that it does not avoid,
-    /// then those whose GPUs it does not borrow from; then those with the least fragmentation and the tightest, or, if
+    /// then those whose GPUs it does not borrow from; then those with the fewest other replicas of its service, if these
+    /// are spread; then those with the least fragmentation and the tightest, or, if
     /// the pool spreads its steps, those with the most free. If it asks for hosts that are near to each other, they are of
     /// as narrow a domain as possible.
     pub(crate) fn best_hosts(&self, reservations: &Reservations) -> Option<Vec<NodeName>> {
@@ -127,10 +130,15 @@ impl<'a> RequestInPool<'a> {
         let wanted = self.request.hosts as usize;
         let borrows = self.may_borrow();
         let in_order = demand_profile.is_unknown() && !self.spreads();
+        let spread_in = self.request.spread_in.as_ref();
+        let replicas = spread_in.and_then(|group| self.scheduler.replicas.of(group));
+        let with_replicas = replicas.map_or(0, BTreeMap::len);
         let considered = match in_order && !borrows && self.domain.is_none() {
             true => wanted.saturating_add(self.request.avoided_hosts.len()),
             false => wanted.max(MAX_HOSTS_COMPARED),
         };
+        // Where the others are is full first, and must not hide the rest.
+        let considered = considered.saturating_add(with_replicas);
         let index = self.host_index();
         // Hosts without GPUs must not be missed among many whose GPUs are all taken.
         let without_gpus = borrows.then(|| self.in_pool_order(&index.without_gpus));
@@ -149,6 +157,10 @@ impl<'a> RequestInPool<'a> {
             let rank = PlacementRank {
                 is_avoided: self.request.avoided_hosts.contains(node),
                 gpus_that_lose: self.gpus_that_lose((node, host), free, reservations),
+                replicas: replicas
+                    .and_then(|hosts| hosts.get(node))
+                    .copied()
+                    .unwrap_or_default(),
                 room: match self.spreads() {
                     true => HostRank::Spread(Reverse((free.mgpu(), free.mcpu()))),
                     false => HostRank::Pack(demand_profile.fragmentation_change(each, free)),

@@ -754,6 +754,7 @@ fn request(ask: &JudgedRequest) -> Request {
         resumes: None,
         platforms: ask.platforms.clone(),
         avoided_hosts: BTreeSet::new(),
+        spread_in: None,
         time_limit: ask.time_limit.map(Span::from_millis),
         evictions: ask
             .evictions

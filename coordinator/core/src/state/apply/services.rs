@@ -32,6 +32,7 @@ impl State {
         let mut service = known.unwrap_or_else(|| Service {
             scale: it.spec.scale.clone(),
             rollout_spec: it.spec.rollout,
+            placement: it.spec.placement,
             version: seq,
             made_at: at,
             revision: 0,
@@ -48,6 +49,7 @@ impl State {
         service.scale = it.spec.scale.clone();
         service.count = service.scale.count(Some(service.count));
         service.rollout_spec = it.spec.rollout;
+        service.placement = it.spec.placement;
         if it.revision != service.revision {
             service.revisions.insert(
                 it.revision,

@@ -65,6 +65,7 @@ impl Scheduler {
                 host.gpus_by_run.remove(attempt);
                 host.used = host.used.less(run.each());
             });
+            self.replicas.remove(run.request.spread_in.as_ref(), node);
         }
         self.refund(attempt, &run);
         Some(run)
