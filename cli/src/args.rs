@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// Show all details of one step, service, node, pool, platform, template, validation or role.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
-    /// Explain why a step is in its state, and what would let it start.
+    /// Explain why a step or a service is in its state, and what would help.
     #[command(after_help = examples::EXPLAIN)]
     Explain(ExplainArgs),
     /// Print the output of a step.
@@ -382,7 +382,8 @@ pub(crate) struct DevArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
-    /// Id of the step, or its name if no other live step has it.
+    /// Id of the step, or its name if no other live step has it; or the name of a service, as `NAME` or
+    /// `service/NAME`.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
 }

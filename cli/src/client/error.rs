@@ -74,6 +74,14 @@ impl ApiError {
         }
     }
 
+    /// Whether a call failed because its text is not the id of a step that the caller may see.
+    pub(crate) fn may_be_name(&self) -> bool {
+        matches!(
+            self.code(),
+            Some("unknown_step" | "invalid_id" | "forbidden")
+        )
+    }
+
     /// HTTP status of a refusal.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {

@@ -19,7 +19,7 @@ impl Client {
         mut call: impl FnMut(&str) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let error = match call(text) {
-            Err(error) if may_be_name(&error) => error,
+            Err(error) if error.may_be_name() => error,
             done => return done,
         };
         match self.step_of_name(text)? {
@@ -56,14 +56,6 @@ impl Client {
         }
         Ok(None)
     }
-}
-
-/// Whether a call failed because the text is not the id of a step that the caller may see.
-fn may_be_name(error: &ApiError) -> bool {
-    matches!(
-        error.code(),
-        Some("unknown_step" | "invalid_id" | "forbidden")
-    )
 }
 
 fn ambiguous(name: &str, which: &'static str, found: &[StepView], more: bool) -> ApiError {

@@ -1,30 +1,97 @@
-//! `sluice explain`: why a step is in its state, and what would let it start.
+//! `sluice explain`: why a step or a service is in its state, and what would help.
 
 use jiff::Timestamp;
-use sluice_common::api::StepView;
+use serde::Serialize;
+use sluice_common::api::{ExplainView, ServiceView, StepView};
 
 use super::get::explained;
 use super::outage_note;
 use crate::args::{ExplainArgs, Format};
-use crate::client::{Client, RetryLimit};
+use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{self, safe};
 use crate::show;
 
+/// Most replicas of a service that are explained.
+const MAX_EXPLAINED: usize = 5;
+
+/// The object of an explanation.
+enum Explained {
+    Step(ExplainView),
+    Service(ServiceExplanation),
+}
+
+/// A service, with explanations of its first replicas that are not ready.
+#[derive(Debug, Serialize)]
+struct ServiceExplanation {
+    service: ServiceView,
+    replicas: Vec<ExplainView>,
+}
+
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
-    let read = || client.for_step(&args.step, |id| client.explain(id));
+    let read = || match args.step.strip_prefix("service/") {
+        Some(name) => explain_service(client, client.service(name)?).map(Explained::Service),
+        None => explain(client, &args.step),
+    };
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
-    let view = found.map_err(|error| match error.status() {
-        Some(404) => Failure::Failed(explained::<StepView>(client, &args.step, &error)),
-        _ => error.into(),
-    })?;
-    match out.format() {
-        Format::Table | Format::Wide => {
-            out.result(&render::explain::explain(&view, Timestamp::now(), out))?;
+    let found =
+        found.map_err(
+            |error| match (error.status(), args.step.strip_prefix("service/")) {
+                (Some(404), Some(name)) => {
+                    Failure::Failed(explained::<ServiceView>(client, name, &error))
+                }
+                (Some(404), None) => {
+                    Failure::Failed(explained::<StepView>(client, &args.step, &error))
+                }
+                _ => error.into(),
+            },
+        )?;
+    let now = Timestamp::now();
+    match (out.format(), &found) {
+        (Format::Table | Format::Wide, Explained::Step(view)) => {
+            out.result(&render::explain::explain(view, now, out))?;
         }
-        Format::Json | Format::Yaml => show::value(&view, out)?,
-        Format::Name => out.result(&format!("step/{}", safe(&view.id)))?,
+        (
+            Format::Table | Format::Wide,
+            Explained::Service(ServiceExplanation { service, replicas }),
+        ) => {
+            out.result(&render::explain::service(service, replicas, now, out))?;
+        }
+        (Format::Json | Format::Yaml, Explained::Step(view)) => show::value(view, out)?,
+        (Format::Json | Format::Yaml, Explained::Service(it)) => show::value(it, out)?,
+        (Format::Name, Explained::Step(view)) => out.result(&format!("step/{}", safe(&view.id)))?,
+        (Format::Name, Explained::Service(it)) => {
+            out.result(&format!("service/{}", safe(&it.service.name)))?;
+        }
     }
     Ok(0)
+}
+
+/// Explains the step of an id, or the service of a name, or the only step of a name: replicas have the name of their service.
+fn explain(client: &Client, text: &str) -> Result<Explained, ApiError> {
+    match client.explain(text) {
+        Err(error) if error.may_be_name() => {}
+        done => return done.map(Explained::Step),
+    }
+    match client.service(text) {
+        Ok(service) => explain_service(client, service).map(Explained::Service),
+        Err(_) => client
+            .for_step(text, |id| client.explain(id))
+            .map(Explained::Step),
+    }
+}
+
+/// Explains the first replicas that are not ready and not draining. One that ends meanwhile is left out.
+fn explain_service(client: &Client, service: ServiceView) -> Result<ServiceExplanation, ApiError> {
+    let waiting = service.members.iter();
+    let waiting = waiting.filter(|it| !it.ready && it.stops_at.is_none());
+    let mut replicas = Vec::new();
+    for replica in waiting.take(MAX_EXPLAINED) {
+        match client.explain(&replica.id) {
+            Err(error) if error.may_be_name() => {}
+            explanation => replicas.push(explanation?),
+        }
+    }
+    Ok(ServiceExplanation { service, replicas })
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sluice_common::amount::table::DocumentAmount;
 use sluice_common::api::{
     AttemptOutcomeView, AwaitedRunView, ExplainView, FairShareView, HolderView, HoldingView,
-    KeyUsageView, NominationView, PoolExplanation,
+    KeyUsageView, NominationView, PoolExplanation, ServiceView,
 };
 use sluice_common::quantity::{figure, quantity, resource_noun};
 use sluice_common::state::StepState;
@@ -53,6 +53,58 @@ pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
         held(&mut lines, view.state, holding, now);
     }
     attempts(&mut lines, view, now);
+    lines.0
+}
+
+/// Renders why a service is in its state: the number of its replicas, its change of version, and what its replicas wait for.
+pub(crate) fn service(
+    view: &ServiceView,
+    replicas: &[ExplainView],
+    now: Timestamp,
+    out: Out,
+) -> String {
+    let mut lines = Lines::default();
+    let message = safe(&view.message);
+    lines.put(
+        0,
+        format!(
+            "service/{} is {}: {message}",
+            safe(&view.name),
+            view.state.as_str()
+        ),
+    );
+    if let Some(scaling) = &view.autoscaling {
+        lines.put(1, format!("number of replicas: {}", safe(&scaling.message)));
+    }
+    if let Some(at) = view.restart_at {
+        lines.put(
+            1,
+            format!("the next replica starts at {at} at the earliest"),
+        );
+    }
+    if let Some(last) = &view.last_failure {
+        let (id, message) = (safe(&last.id), safe(&last.message));
+        lines.put(1, format!("last failure: {id} at {}: {message}", last.at));
+    }
+    for replica in replicas {
+        for line in explain(replica, now, out).lines() {
+            lines.put(1, line);
+        }
+    }
+    let others = view
+        .members
+        .iter()
+        .filter(|it| !it.ready && it.stops_at.is_none());
+    let others = others.count().saturating_sub(replicas.len());
+    if others > 0 {
+        lines.put(
+            1,
+            format!(
+                "{others} more are not ready: `sluice describe service {}`",
+                safe(&view.name)
+            ),
+        );
+    }
     lines.0
 }
 

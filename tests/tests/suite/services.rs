@@ -276,3 +276,37 @@ fn services_of_a_file_are_applied_and_deleted_one_by_one_and_each_is_told() {
     let told = "of the file only service/web was deleted";
     assert!(ran.stderr.contains(told), "{ran:?}");
 }
+
+#[test]
+fn explain_says_what_the_replicas_of_a_service_wait_for() {
+    let dev = Dev::start();
+    apply(
+        &dev,
+        "{kind: policy, pool: default, subject: dev, limit: {cpu: 0.1}}\n",
+    );
+    apply(&dev, &web(SERVER));
+    until_ready(&dev, &["web-1"]);
+    for name in ["web", "service/web"] {
+        let told = dev.ok(&["explain", name]);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(
+            lines[0],
+            "service/web is starting: 1 of 2 replicas are ready"
+        );
+        assert!(
+            lines[1].starts_with("  web-2 is queued (waiting_for_limit): "),
+            "{told}"
+        );
+        assert!(!told.contains("web-1 is "), "it is ready: {told}");
+    }
+    let told = dev.ok(&["explain", "web", "-o", "json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["service"]["ready"], 1);
+    assert_eq!(told["replicas"][0]["id"], "web-2");
+    assert_eq!(dev.ok(&["explain", "web", "-o", "name"]), "service/web\n");
+    let ran = dev.sluice(&["explain", "service/wed"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("did you mean `web`"), "{ran:?}");
+    let told = dev.ok(&["explain", "web-1"]);
+    assert!(told.starts_with("web-1 is running"), "{told}");
+}
