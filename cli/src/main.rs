@@ -120,6 +120,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
+        Command::Open(args) => commands::open::run(&client()?, &args, out),
         Command::Cp(args) => commands::cp::run(&client()?, &args, out),
         Command::Cancel(args) => {
             let cancel = StepAction::Cancel { grace: args.grace };
