@@ -231,7 +231,7 @@ async fn reach(
     let (reply, (writer, reader)) = match asked {
         Ok(Ok(answered)) => answered,
         Ok(Err(error)) => {
-            tracing::info!(%node, "{}: {error}", kind.failure());
+            kind.log_failure(&node, &error);
             return Err(unreachable());
         }
         Err(_) => return Err(unreachable()),
@@ -282,11 +282,11 @@ impl AgentStreamKind {
         }
     }
 
-    fn failure(self) -> &'static str {
+    fn log_failure(self, node: &NodeName, error: &TransportError) {
         match self {
-            Self::Program => "a program could not be run in a step",
-            Self::Input => "input could not be sent to a step",
-            Self::Port => "a port of a step could not be connected to",
+            Self::Program => tracing::info!(%node, "a program could not be run in a step: {error}"),
+            Self::Input => tracing::info!(%node, "input could not be sent to a step: {error}"),
+            Self::Port => tracing::info!(%node, "a port of a step could not be reached: {error}"),
         }
     }
 }
