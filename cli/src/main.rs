@@ -110,7 +110,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
-        Command::Submit(args) => commands::submit::run(&client()?, args, out),
+        Command::Submit(args) => commands::elsewhere::submit(&client()?, args, out),
         Command::Allocate(args) => commands::allocate::run(&client()?, args, out),
         Command::Renew(args) => commands::allocate::renew(&client()?, &args, out),
         Command::Release(args) => commands::allocate::release(&client()?, &args, out),

@@ -509,3 +509,106 @@ fn a_service_is_opened_at_a_ready_replica_and_at_another_when_that_goes() {
         assert!(told.contains(expected), "{told}");
     }
 }
+
+const NOTEBOOK: &str = "kind: notebook
+version: v0.1
+job: {name: lab, namespace: dev, priority: high}
+environment:
+  command: [python3, -m, http.server, --bind, 127.0.0.1]
+  args: ['8888']
+resources: {cpu: 100m, memory: 64Mi}
+";
+
+const INFERENCE: &str = "kind: inference
+version: v0.1
+job: {name: chat}
+environment: {command: [sh, -c, 'mkdir -p www; cd www; echo well > health; echo serves; exec python3 -m http.server 8000']}
+service: {replicas: 2, port: 8000, healthCheck: /health, timeout: 5s}
+resources: {cpu: 100m, memory: 64Mi}
+";
+
+#[test]
+fn a_notebook_and_an_inference_of_gpuctl_are_services_that_are_opened_by_their_names() {
+    let dev = Dev::start();
+    let file = |name: &str, text: &str| {
+        let path = dev.folder().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (notebook, inference) = (file("lab.yaml", NOTEBOOK), file("chat.yaml", INFERENCE));
+    let made = dev.sluice(&["create", "-f", &notebook]);
+    assert_eq!(
+        (made.code, made.stdout.as_str()),
+        (0, "service/lab created\n"),
+        "{made:?}"
+    );
+    for told in [
+        "warning: ",
+        "service.port: each replica gets a free port of its host, which takes the place of 8888 in its program",
+        "`sluice open lab` opens it here, once it is ready",
+    ] {
+        assert!(made.stderr.contains(told), "{made:?}");
+    }
+    let lab = Opened::start(&dev, &["lab"]);
+    let page = String::from_utf8(lab.get("/").unwrap()).unwrap();
+    assert!(page.contains("Directory listing"), "{page}");
+    let again = dev.sluice(&["apply", "-f", &notebook]);
+    assert_eq!(
+        (again.code, again.stdout.as_str()),
+        (0, "service/lab unchanged\n"),
+        "{again:?}"
+    );
+    // A notebook has one replica, so its output has its name.
+    eventually("the request in its output", || {
+        let logs = dev.sluice(&["logs", "lab"]);
+        logs.stderr.contains("GET / HTTP/1.0").then_some(())
+    });
+    let listed = dev.ok(&[
+        "get",
+        "steps",
+        "--work",
+        "notebook",
+        "--columns",
+        "id",
+        "--no-headers",
+    ]);
+    assert_eq!(listed.trim(), "lab-1");
+
+    // Steps and services of gpuctl are submitted alike, with the flags of steps for steps alone.
+    let refused = dev.sluice(&["submit", "-f", &inference, "--cpus", "1"]);
+    assert!(
+        refused.code == 2 && refused.stderr.contains("flags are for steps"),
+        "{refused:?}"
+    );
+    let refused = dev.sluice(&["run", "-f", &inference]);
+    assert!(
+        refused.stderr.contains("hand it to `sluice apply -f`"),
+        "{refused:?}"
+    );
+    let made = dev.sluice(&["submit", "-f", &inference]);
+    assert_eq!(
+        (made.code, made.stdout.as_str()),
+        (0, "service/chat created\n"),
+        "{made:?}"
+    );
+    let chat = Opened::start(&dev, &["chat"]);
+    assert_eq!(chat.get("/health").unwrap(), b"well\n");
+    let (_, service) = dev.call("GET", "/v1/services/chat", None);
+    assert_eq!(service["replicas"], 2, "{service}");
+    assert!(
+        dev.ok(&["get", "services", "--no-headers"])
+            .contains("chat")
+    );
+
+    assert_eq!(
+        dev.ok(&["delete", "-f", &notebook]),
+        "service/lab deleted\n"
+    );
+    assert_eq!(
+        dev.ok(&["delete", "service", "chat"]),
+        "service/chat deleted\n"
+    );
+    for opened in [lab, chat] {
+        assert_eq!(opened.end().0, 1);
+    }
+}
