@@ -8,6 +8,7 @@ use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::lease::{Challenge, SealedLease};
+use sluice_common::port::PortName;
 use sluice_common::supervision::{AttemptView, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::usage::UsageReport;
@@ -72,6 +73,13 @@ pub(crate) enum ExecEvent {
         attempt: AttemptId,
         order: ExecOrder,
         answer: oneshot::Sender<Result<StartedExec, ExecRefusal>>,
+    },
+    /// A caller wants to connect to a port of an attempt. The answer is its number; `None` if the attempt does not run
+    /// now, or has no such port.
+    PortWanted {
+        attempt: AttemptId,
+        name: PortName,
+        answer: oneshot::Sender<Option<u16>>,
     },
     /// The caller is gone.
     Unwanted(ExecId),

@@ -4,6 +4,8 @@
 //! The pipes are opened for both reading and writing. So opening never blocks, and a stream that the program
 //! has not opened yet does not look closed; the supervisor reports the program's end.
 
+mod connections;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use crate::event::{Event, ExecEvent, ExecRefusal, StartedExec};
 use crate::inputs::{self, InputError};
 use crate::kept::{KeptError, KeptServer};
 use crate::logs::WritingAttempts;
+use connections::ConnectionCounts;
 
 /// Time between two checks for the pipes, which the supervisor makes within milliseconds.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -44,7 +47,7 @@ enum ExecError {
     Streams(#[source] io::Error),
     #[error("what was kept of the step could not be sent")]
     Kept(#[from] KeptError),
-    #[error("the caller sent no request")]
+    #[error("the caller sent no request, or went away")]
     Nothing,
     #[error("the agent is stopping")]
     Stopping,
@@ -55,6 +58,9 @@ pub(crate) struct ExecServer {
     attempts_dir: PathBuf,
     events: mpsc::Sender<Event>,
     kept: KeptServer,
+    connections: ConnectionCounts,
+    /// The host's own address, where programs may listen alone.
+    address: String,
 }
 
 /// This end of a program's three streams.
@@ -82,7 +88,14 @@ impl ExecServer {
             kept: KeptServer::new(attempts_dir.clone(), live),
             attempts_dir,
             events,
+            connections: ConnectionCounts::default(),
+            address: String::new(),
         }
+    }
+
+    /// Looks for programs that listen at a port at this address of the host too.
+    pub(crate) fn with_address(self, address: String) -> Self {
+        Self { address, ..self }
     }
 
     /// Serves one exec, from its command to the end of its stream.
@@ -100,6 +113,10 @@ impl ExecServer {
     ) -> Result<(), ExecError> {
         let wanted: Option<ExecOrder> = reader.next().await?;
         let order = wanted.ok_or(ExecError::Nothing)?;
+        if let ExecProgram::Connect { port } = &order.program {
+            let port = port.clone();
+            return self.connect(attempt, &port, order, reader, writer).await;
+        }
         let has_terminal = order.terminal().is_some();
         let copies = order.program == ExecProgram::CopyFiles;
         let begun = match self.begin(attempt.clone(), order).await? {

@@ -88,7 +88,8 @@ pub(crate) async fn serve(
         .ok();
     let attempts = attempts_dir(&config);
     let (events, inbox) = mpsc::channel(INBOX);
-    let execs = ExecServer::new(attempts.clone(), events.clone(), Arc::clone(&live));
+    let execs = ExecServer::new(attempts.clone(), events.clone(), Arc::clone(&live))
+        .with_address(config.address.clone());
     let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
     let logs = Arc::new(logs);
 

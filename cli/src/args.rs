@@ -55,7 +55,7 @@ pub(crate) use allocate::{AllocationArgs, ReleaseArgs, RenewalArgs};
 pub(crate) use bench::BenchArgs;
 pub(crate) use context::{ContextArgs, ContextCommand};
 pub(crate) use examples::GUIDE;
-pub(crate) use exec::{AttachArgs, CopyArgs, ExecArgs};
+pub(crate) use exec::{AttachArgs, CopyArgs, ExecArgs, OpenArgs};
 pub(crate) use gateway::GatewayArgs;
 pub(crate) use get::{GetArgs, GetSince};
 pub(crate) use hint::hint;
@@ -133,6 +133,9 @@ pub(crate) enum Command {
     /// Run a program in a running step: as its user, within its limits, with its environment and GPUs.
     #[command(after_help = examples::EXEC)]
     Exec(ExecArgs),
+    /// Open a port of a running step or service here: listen at 127.0.0.1, and forward connections to it.
+    #[command(after_help = examples::OPEN)]
+    Open(OpenArgs),
     /// Copy files and directories to and from a running step, or those that an ended one has kept.
     #[command(after_help = examples::CP)]
     Cp(CopyArgs),
@@ -335,6 +338,7 @@ impl Command {
             Command::Attach(_) => Some("attach"),
             Command::Exec(_) => Some("exec"),
             Command::Gateway(_) => Some("gateway"),
+            Command::Open(_) => Some("open"),
             Command::Cp(_) => Some("cp"),
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),

@@ -24,6 +24,7 @@ pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod move_nodes;
 pub(crate) mod move_steps;
+pub(crate) mod open;
 pub(crate) mod preview;
 pub(crate) mod recovery;
 pub(crate) mod replay;

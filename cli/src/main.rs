@@ -110,7 +110,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
-        Command::Submit(args) => commands::submit::run(&client()?, args, out),
+        Command::Submit(args) => commands::elsewhere::submit(&client()?, args, out),
         Command::Allocate(args) => commands::allocate::run(&client()?, args, out),
         Command::Renew(args) => commands::allocate::renew(&client()?, &args, out),
         Command::Release(args) => commands::allocate::release(&client()?, &args, out),
@@ -120,6 +120,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
+        Command::Open(args) => commands::open::run(&client()?, &args, out),
         Command::Cp(args) => commands::cp::run(&client()?, &args, out),
         Command::Cancel(args) => {
             let cancel = StepAction::Cancel { grace: args.grace };

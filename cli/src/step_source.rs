@@ -8,7 +8,7 @@ use std::path::Path;
 use sluice_common::request::{FieldError, StepRequest};
 
 use crate::args::SubmitArgs;
-use crate::documents::{self, DocumentLocation, LocatedSteps};
+use crate::documents::{self, DocumentLocation, LocatedDocument, LocatedSteps};
 use crate::env_file::STDIN;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -33,15 +33,48 @@ enum StepSource {
     },
 }
 
-/// Returns the requests that were typed, in order.
+/// Steps that were typed, in order, and services of a file of another tool.
+pub(crate) struct SubmitRequests {
+    pub(crate) steps: Vec<StepRequest>,
+    pub(crate) services: Vec<LocatedDocument>,
+}
+
+impl From<Vec<StepRequest>> for SubmitRequests {
+    fn from(steps: Vec<StepRequest>) -> Self {
+        Self {
+            steps,
+            services: Vec::new(),
+        }
+    }
+}
+
+/// Returns the steps that were typed, in order.
 ///
 /// # Errors
-/// If a file cannot be read or a value is invalid; nothing is submitted.
+/// If a file cannot be read or a value is invalid, or if a document is no step; nothing is submitted.
 pub(crate) fn requests(
     args: SubmitArgs,
     defaults: &Defaults,
     out: Out,
 ) -> Result<Vec<StepRequest>, Failure> {
+    let SubmitRequests { steps, services } = submission(args, defaults, out)?;
+    match services.first() {
+        None => Ok(steps),
+        Some(LocatedDocument { place, .. }) => Err(Failure::Failed(format!(
+            "{place}: it is a service, which does not end: hand it to `sluice apply -f`"
+        ))),
+    }
+}
+
+/// Returns what was typed.
+///
+/// # Errors
+/// If a file cannot be read or a value is invalid; nothing is submitted.
+pub(crate) fn submission(
+    args: SubmitArgs,
+    defaults: &Defaults,
+    out: Out,
+) -> Result<SubmitRequests, Failure> {
     match StepSource::of(&args)? {
         StepSource::Command(command) => {
             let of_command = |e: &FieldError| Failure::Usage(format!("the command: {}", e.message));
@@ -51,7 +84,7 @@ pub(crate) fn requests(
             };
             let flags = request_builder::layer(args.step)?;
             let request = request_builder::settle(flags, below, defaults, of_command)?;
-            Ok(vec![request])
+            Ok(vec![request].into())
         }
         StepSource::Script(script, arguments) => {
             let below = script.request(&arguments)?;
@@ -61,22 +94,24 @@ pub(crate) fn requests(
             if let Some(warning) = below.warning {
                 out.warning(&warning);
             }
-            Ok(vec![request])
+            Ok(vec![request].into())
         }
         StepSource::Documents {
             text,
             file,
             command,
         } => {
-            let documents = documents::steps(&text, &file)?;
+            let (documents, services) = documents::steps(&text, &file)?;
             let flags = StepRequest {
                 command,
                 ..request_builder::layer(args.step)?
             };
+            check_no_services(&flags, &services)?;
             if documents.0.len() > 1 {
                 check_for_all(&flags, documents.0.len(), &file)?;
             }
-            from_documents(documents, &flags, defaults, out)
+            let steps = from_documents(documents, &flags, defaults, out)?;
+            Ok(SubmitRequests { steps, services })
         }
     }
 }
@@ -224,6 +259,19 @@ pub(crate) fn from_documents(
     match mistakes.is_empty() {
         true => Ok(requests),
         false => Err(Failure::Failed(mistakes.join("\n"))),
+    }
+}
+
+/// Refuses flags beside services, which they would not change.
+fn check_no_services(flags: &StepRequest, services: &[LocatedDocument]) -> Result<(), Failure> {
+    match services
+        .first()
+        .filter(|_| *flags != StepRequest::default())
+    {
+        None => Ok(()),
+        Some(LocatedDocument { place, .. }) => Err(Failure::Usage(format!(
+            "{place}: flags are for steps, and it is a service: write them into the file, and leave them out"
+        ))),
     }
 }
 

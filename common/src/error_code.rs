@@ -229,6 +229,8 @@ codes! {
     NotRunning = "not_running", 409;
     /// The step takes no input from callers, or not from this one.
     InputRefused = "input_refused", 409;
+    /// No program listens at the port of the step, or this caller may not connect to it.
+    PortRefused = "port_refused", 409;
     /// The pool has no such platform: it declares none of this name and none of its hosts has one.
     UnknownPlatform = "unknown_platform", 404;
     /// The pool's default platform would not exist.

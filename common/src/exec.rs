@@ -13,12 +13,16 @@ use serde::{Deserialize, Serialize};
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
 use crate::id::{AttemptId, UserName};
+use crate::port::PortName;
 
 /// Largest payload of a frame, in bytes.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 
 /// Most programs per attempt and host at a time. The agent buffers their output, so this bounds its memory.
 pub const MAX_EXECS_PER_ATTEMPT: usize = 16;
+
+/// Most connections to the ports of an attempt at a time, on each host. The agent buffers up to 130 kB for each.
+pub const MAX_CONNECTIONS_PER_ATTEMPT: usize = 256;
 
 /// Length of a frame's header in bytes.
 const HEADER_BYTES: usize = 5;
@@ -115,7 +119,9 @@ impl ExecOrder {
     pub fn terminal(&self) -> Option<&TerminalRequest> {
         match &self.program {
             ExecProgram::Command { terminal, .. } => terminal.as_ref(),
-            ExecProgram::CopyFiles | ExecProgram::Probe { .. } => None,
+            ExecProgram::CopyFiles | ExecProgram::Probe { .. } | ExecProgram::Connect { .. } => {
+                None
+            }
         }
     }
 }
@@ -136,6 +142,12 @@ pub enum ExecProgram {
     Probe {
         /// Program and arguments; not empty.
         command: Vec<String>,
+    },
+    /// No program: the agent connects to a port that it gave to the attempt, and passes bytes on. The supervisor starts
+    /// nothing; it only decides whether the caller may run programs there.
+    Connect {
+        /// Name of the port.
+        port: PortName,
     },
 }
 
@@ -168,10 +180,12 @@ pub enum FrameKind {
     InputEnded,
     /// Another caller sends the input of the step now; empty. The last frame on this connection.
     TakenOver,
+    /// The program at a port sends nothing more; empty. The caller may still send.
+    OutputEnded,
 }
 
 impl FrameKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Stdin,
         Self::Stdout,
         Self::Stderr,
@@ -180,6 +194,7 @@ impl FrameKind {
         Self::Taken,
         Self::InputEnded,
         Self::TakenOver,
+        Self::OutputEnded,
     ];
 
     pub(crate) const fn byte(self) -> u8 {
@@ -192,6 +207,7 @@ impl FrameKind {
             Self::Taken => 6,
             Self::InputEnded => 7,
             Self::TakenOver => 8,
+            Self::OutputEnded => 9,
         }
     }
 }
@@ -282,8 +298,8 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_refused_before_its_bytes_have_come() {
         let mut frames = FrameDecoder::default();
-        frames.push(&[9, 0, 0, 0, 0]);
-        assert_eq!(frames.next_frame(), Err(FrameError::Kind(9)));
+        frames.push(&[10, 0, 0, 0, 0]);
+        assert_eq!(frames.next_frame(), Err(FrameError::Kind(10)));
         let mut frames = FrameDecoder::default();
         frames.push(&[0, 255, 255, 255, 255]);
         assert_eq!(

@@ -113,7 +113,8 @@ pub enum ToSupervisor {
     },
     /// Run a program inside an attempt: in its control groups, as its user, with its environment and directory. The
     /// streams are named pipes in a directory of their own, which the agent opens. Answered by
-    /// [`FromSupervisor::ExecEnded`] when the program has ended or could not start.
+    /// [`FromSupervisor::ExecEnded`] when the program has ended or could not start; for
+    /// [`ExecProgram::Connect`](crate::exec::ExecProgram::Connect) at once, with code 0 if the caller may connect.
     Exec {
         /// Id of the program.
         exec: ExecId,

@@ -1,8 +1,9 @@
-//! Protocol of interactive streams over the API: the streams of a program beside a step, and the input of a step. Both
-//! calls are WebSockets (RFC 6455), so that browsers and other languages speak it with the libraries they have.
+//! Protocol of interactive streams over the API: the streams of a program beside a step, the input of a step, and a
+//! connection to a port of a step. The calls are WebSockets (RFC 6455), so that browsers and other languages speak it with
+//! the libraries they have.
 //!
 //! - Binary messages carry bytes. Their first byte is the channel: 0 is standard input, 1 standard output, 2 standard
-//!   error. The rest is data.
+//!   error. The rest is data. On a connection to a port, 0 is what the caller sends, and 1 what the program there sends.
 //! - Text messages are JSON objects with one key: [`CallerMessage`] in one direction, [`ServerMessage`] in the other.
 
 use alloc::vec::Vec;
@@ -38,9 +39,11 @@ pub enum CallerMessage {
     Start(ExecRequest),
     /// Copies files, instead of starting a program: the data is that of the crate `sluice-copy`.
     CopyFiles(Empty),
+    /// Connects to the port: the first message of a call for a port, and of no other.
+    Connect(Empty),
     /// Gives the terminal another size.
     Resize(WindowSize),
-    /// Ends standard input. The end of the connection does not end the input of a step.
+    /// Ends standard input, or what is sent to a port. The end of the connection does not end the input of a step.
     EndInput(Empty),
 }
 
@@ -58,6 +61,10 @@ pub enum ServerMessage {
     InputEnded(Empty),
     /// Another caller sends the input of the step now; the last message.
     TakenOver(Empty),
+    /// The connection to the port exists: the first message about it.
+    Connected(Empty),
+    /// The program at the port sends nothing more. The caller may still send, and ends the call by `end_input`.
+    OutputEnded(Empty),
     /// The program has ended; the last message.
     Exit(Exit),
     /// The call failed or lost its right; the last message.
@@ -109,6 +116,7 @@ mod tests {
             ),
             (CallerMessage::EndInput(Empty {}), r#"{"end_input":{}}"#),
             (CallerMessage::CopyFiles(Empty {}), r#"{"copy_files":{}}"#),
+            (CallerMessage::Connect(Empty {}), r#"{"connect":{}}"#),
         ] {
             assert_eq!(serde_json::to_string(&message).unwrap(), json);
             assert_eq!(
@@ -118,6 +126,11 @@ mod tests {
         }
         for (message, json) in [
             (ServerMessage::Started(Empty {}), r#"{"started":{}}"#),
+            (ServerMessage::Connected(Empty {}), r#"{"connected":{}}"#),
+            (
+                ServerMessage::OutputEnded(Empty {}),
+                r#"{"output_ended":{}}"#,
+            ),
             (ServerMessage::Taken(7), r#"{"taken":7}"#),
             (ServerMessage::Exit(Exit::Code(3)), r#"{"exit":{"code":3}}"#),
         ] {

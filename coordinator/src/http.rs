@@ -130,6 +130,7 @@ fn steps_routes() -> Router<Api> {
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/steps/{step}/exec", get(exec::exec))
         .route("/v1/steps/{step}/input", get(exec::input))
+        .route("/v1/steps/{step}/ports/{port}", get(exec::port))
         .route("/v1/inputs/{sha256}", get(inputs::get).put(inputs::put))
         .route("/v1/events", get(events::events))
 }

@@ -268,6 +268,10 @@ def exec_beside(judge):
         judge.error(400, "invalid_parameter", "get", path, step="whole")
         judge.error(404, "unknown_step", "get", path, step="nobody")
         judge.error(409, "not_running", "get", path, step="short")
+    path = "/v1/steps/{step}/ports/{port}"
+    judge.error(400, "invalid_parameter", "get", path, step="whole", port="http")
+    judge.error(404, "unknown_step", "get", path, step="nobody", port="http")
+    judge.error(409, "not_running", "get", path, step="short", port="http")
 
 
 def explain(judge, gpus):

@@ -175,21 +175,23 @@ impl Endpoint {
         Ok(run.number)
     }
 
+    /// The number of the port of this name.
+    pub(crate) fn port(&self, name: &PortName) -> Option<u16> {
+        let mut ports = self.stored.ports.iter();
+        ports
+            .find(|(known, _)| known == name)
+            .map(|(_, port)| *port)
+    }
+
     /// The check for a probe, with the number of its port.
     pub(crate) fn check_of(&self, action: &ProbeAction) -> Option<ProbeCheck> {
-        let number = |name: &PortName| {
-            let mut ports = self.stored.ports.iter();
-            ports
-                .find(|(known, _)| known == name)
-                .map(|(_, port)| *port)
-        };
         Some(match action {
             ProbeAction::Http(HttpTarget { path, port }) => ProbeCheck::Http {
-                port: number(port)?,
+                port: self.port(port)?,
                 path: path.clone(),
             },
             ProbeAction::Tcp(port) => ProbeCheck::Tcp {
-                port: number(port)?,
+                port: self.port(port)?,
             },
             ProbeAction::Command(command) => ProbeCheck::Command {
                 command: command.clone(),

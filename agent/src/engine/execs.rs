@@ -36,6 +36,13 @@ impl Engine {
             } => {
                 let _nobody_waits_any_more = answer.send(self.begin_exec(attempt, order));
             }
+            ExecEvent::PortWanted {
+                attempt,
+                name,
+                answer,
+            } => {
+                let _nobody_waits_any_more = answer.send(self.core.port_of(&attempt, &name));
+            }
             ExecEvent::Unwanted(exec) => {
                 if self.execs.waiting.remove(&exec).is_some() {
                     self.order(ToSupervisor::EndExec { exec });

@@ -158,6 +158,17 @@ with the program's own exit code, with 128 plus the signal's number if a signal 
 125 if Sluice itself failed or the program could not be started. Ctrl-C ends it. There is no
 terminal.";
 
+pub(super) const OPEN: &str = "\
+Examples:
+  sluice open lab                      prints http://127.0.0.1:PORT, and opens it in a browser
+  sluice open web-2 metrics --port 9090 --no-browser
+  sluice open service/web              one of its ready replicas
+
+Waits until the step runs. Connections go through the coordinator with your right to run programs
+in the step (exec); the program must listen at the port that it finds in $SLUICE_PORT. Ctrl-C ends
+it; it exits with 1 when the step ends or the service is deleted. Whoever works on this machine can
+connect to the address meanwhile.";
+
 pub(super) const ALLOCATE: &str = "\
 Examples:
   sluice allocate --gpus 2 -- bash                   a shell here, while two GPUs are held

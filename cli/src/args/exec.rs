@@ -1,4 +1,4 @@
-//! Arguments of `attach`, `exec` and `cp`.
+//! Arguments of `attach`, `exec`, `open` and `cp`.
 
 use super::values::step_id;
 
@@ -29,6 +29,25 @@ pub(crate) struct ExecArgs {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct OpenArgs {
+    /// Id or name of the step, id of a replica, or name of the service; service/NAME is always the service.
+    #[arg(value_name = "TARGET")]
+    pub(crate) target: String,
+    /// Name of the port; the first one of the step if absent.
+    #[arg(value_name = "PORT-NAME")]
+    pub(crate) port_name: Option<String>,
+    /// Port of this machine to listen at; a free one if absent.
+    #[arg(long, value_name = "LOCAL", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// Rank of the part of a gang, starting at 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rank: u32,
+    /// Open no browser; without it, `xdg-open` opens one if there is a terminal and a display.
+    #[arg(long)]
+    pub(crate) no_browser: bool,
 }
 
 #[derive(Debug, clap::Args)]

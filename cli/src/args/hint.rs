@@ -377,6 +377,14 @@ mod tests {
                 "`get jobs`: sluice get steps",
             ),
             (
+                "gpuctl get jobs",
+                "`gpuctl get jobs`: sluice get steps, or sluice get services",
+            ),
+            (
+                "gpuctl delete job chat",
+                "`gpuctl delete job`: sluice cancel STEP, or sluice delete service SERVICE",
+            ),
+            (
                 "gpuctl get nodes --gpu-type A100",
                 "`--gpu-type`: sluice get platforms",
             ),
@@ -390,6 +398,15 @@ mod tests {
             ),
             ("docker logs a -n 10", "`-n`: --tail 10"),
             ("det e ls", "`experiment list`: sluice get steps"),
+            (
+                "kubectl port-forward a 1:2",
+                "`kubectl port-forward`: sluice open STEP",
+            ),
+            ("det notebook open a", "`notebook open`: sluice open STEP"),
+            (
+                "osmo workflow port-forward a b",
+                "`workflow port-forward`: sluice open STEP",
+            ),
             ("e kill 7", "`experiment kill`: sluice cancel STEP"),
             (
                 "det agent disable a --drain",
@@ -535,16 +552,16 @@ mod tests {
                 "`login` is a command here too: sluice help login",
             ),
             (
-                "kubectl port-forward a 1:2",
-                "no equivalent of `kubectl port-forward a` is known: sluice help lists the commands",
+                "kubectl autoscale a",
+                "no equivalent of `kubectl autoscale a` is known: sluice help lists the commands",
             ),
             (
                 "osmo config tag POOL --set a",
                 "no equivalent of `osmo config tag` is known: sluice help lists the commands",
             ),
             (
-                "osmo workflow port-forward a b",
-                "no equivalent of `workflow port-forward a` is known: sluice help lists the commands",
+                "osmo workflow rsync a b",
+                "no equivalent of `workflow rsync a` is known: sluice help lists the commands",
             ),
             (
                 "create deployment a",

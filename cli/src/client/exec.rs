@@ -1,5 +1,5 @@
-//! The calls that become WebSockets: to a program beside a step, and to the input of a step. `common/src/websocket.rs` has
-//! the messages. The HTTP library does not give away its connections, so these are made here.
+//! The calls that become WebSockets: to a program beside a step, to the input of a step, and to a port of a step.
+//! `common/src/websocket.rs` has the messages. The HTTP library does not give away its connections, so these are made here.
 //!
 //! A connection is used by two threads, one for each direction: see [`SharedSocket`].
 
@@ -183,6 +183,31 @@ impl Client {
         self.websocket(&format!("/v1/steps/{}/input", segment(id)), None)
     }
 
+    /// Connects to a port of a running step.
+    pub(crate) fn port(&self, id: &str, port: &str, rank: u32) -> Result<ExecConnection, ApiError> {
+        let path = port_path(id, port, rank);
+        self.websocket(&path, Some(CallerMessage::Connect(Empty {})))
+    }
+
+    /// Checks that the caller may connect to a port of a running step, without a connection to its program.
+    pub(crate) fn check_port(&self, id: &str, port: &str, rank: u32) -> Result<(), ApiError> {
+        let (_, socket) = self.shake(&port_path(id, port, rank))?;
+        socket.close();
+        Ok(())
+    }
+
+    /// Makes a call that becomes a WebSocket, as far as the coordinator has accepted it.
+    fn shake(&self, path: &str) -> Result<(WebSocket<SharedSocket>, SharedSocket), ApiError> {
+        let socket = SharedSocket {
+            socket: Arc::new(self.connect().map_err(|error| self.lost(&error))?),
+            writing: Arc::default(),
+        };
+        let request = self.websocket_request(path)?;
+        let shaken = client_with_config(request, socket.clone(), Some(config()));
+        let (reading, _) = shaken.map_err(|error| self.not_accepted(error, &socket))?;
+        Ok((reading, socket))
+    }
+
     /// Makes a call that becomes a WebSocket, sends the message that begins it, and waits for the first answer.
     fn websocket(
         &self,
@@ -190,17 +215,8 @@ impl Client {
         begin: Option<CallerMessage>,
     ) -> Result<ExecConnection, ApiError> {
         let lost = |error: io::Error| self.lost(&error);
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MAX_MESSAGE_BYTES))
-            .max_frame_size(Some(MAX_MESSAGE_BYTES));
-        let socket = SharedSocket {
-            socket: Arc::new(self.connect().map_err(lost)?),
-            writing: Arc::default(),
-        };
-        let request = self.websocket_request(path)?;
-        let shaken = client_with_config(request, socket.clone(), Some(config));
-        let (reading, _) = shaken.map_err(|error| self.not_accepted(error, &socket))?;
-        let writing = WebSocket::from_raw_socket(socket.clone(), Role::Client, Some(config));
+        let (reading, socket) = self.shake(path)?;
+        let writing = WebSocket::from_raw_socket(socket.clone(), Role::Client, Some(config()));
         let writer = MessageWriter(Arc::new(Mutex::new(writing)));
         if let Some(message) = begin {
             writer.send(&message).map_err(lost)?;
@@ -303,6 +319,20 @@ impl Client {
         }
         Err(last)
     }
+}
+
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES))
+}
+
+fn port_path(id: &str, port: &str, rank: u32) -> String {
+    format!(
+        "/v1/steps/{}/ports/{}?rank={rank}",
+        segment(id),
+        segment(port)
+    )
 }
 
 /// Returns the error by which the coordinator has ended a connection.

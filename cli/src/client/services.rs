@@ -72,6 +72,13 @@ impl Client {
         let page: Page<EndpointView> = self.get("/v1/endpoints", &Query::new())?;
         Ok(page.items)
     }
+
+    /// Calls `GET /v1/endpoints` for the ready replicas of a service.
+    pub(crate) fn endpoints_of(&self, service: &str) -> Result<Vec<EndpointView>, ApiError> {
+        let query = vec![("service", service.to_owned())];
+        let page: Page<EndpointView> = self.get("/v1/endpoints", &query)?;
+        Ok(page.items)
+    }
 }
 
 fn path(name: &str) -> String {

@@ -11,7 +11,7 @@ use super::apply::{self, ChangeOptions};
 use super::{outage_note, submit};
 use crate::args::{
     ConfigArgs, ConfigCommand, ConfigKind, CreateArgs, PolicyFields, PolicyName, PoolFields,
-    ResourcePoolArgs, ResourcePoolCommand,
+    ResourcePoolArgs, ResourcePoolCommand, SubmitArgs,
 };
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::documents::{self, Document, LocatedDocument};
@@ -22,6 +22,17 @@ use crate::render::safe;
 use crate::request_builder::Defaults;
 use crate::step_source;
 
+/// Runs `sluice submit`, which applies the services of a file of another tool.
+pub(crate) fn submit(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+    submit::run(client, args, out, |services, dry_run| {
+        let options = ChangeOptions {
+            dry_run,
+            force: false,
+        };
+        apply::documents(client, services.into_iter(), options, out)
+    })
+}
+
 /// Runs `sluice create -f`: checks all files, applies their documents, and then submits their steps.
 pub(crate) fn create(client: &Client, args: &CreateArgs, out: Out) -> Result<u8, Failure> {
     let mut all = Vec::new();
@@ -29,13 +40,13 @@ pub(crate) fn create(client: &Client, args: &CreateArgs, out: Out) -> Result<u8,
         let (text, shown) = (documents::read_file(file)?, documents::shown(file));
         all.extend(documents::placed(&text, &shown)?);
     }
-    let is_step = |it: &LocatedDocument| matches!(it.document, Document::Step(_));
-    let (mut steps, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_step);
-    for step in &mut steps {
-        if let Document::Step(step) = &mut step.document {
+    for it in &mut all {
+        if let Document::Step(step) | Document::Service(step) = &mut it.document {
             step.subject = step.subject.take().or_else(|| args.namespace.clone());
         }
     }
+    let is_step = |it: &LocatedDocument| matches!(it.document, Document::Step(_));
+    let (steps, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_step);
     let defaults = Defaults::of(&client.context().file);
     let steps = documents::of_documents(steps)?;
     let mut steps = step_source::from_documents(steps, &StepRequest::default(), &defaults, out)?;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use sluice_common::api::{ChangeOutcome, RolloutState, ServiceView, StageOutcome};
 use sluice_common::request::StepRequest;
+use sluice_common::step::WorkKind;
 
 use super::apply::{Report, ServiceOutcome};
 use super::{outage_note, submit};
@@ -131,6 +132,15 @@ impl FileService {
     }
 }
 
+impl FileService {
+    /// Whether it is one that people look at in a browser, or call from their own machine, as gpuctl's kinds of work are.
+    fn is_opened_by_people(&self) -> bool {
+        let work = self.request.work;
+        let is_opened = matches!(work, Some(WorkKind::Notebook | WorkKind::Inference));
+        is_opened && !self.request.ports.is_empty()
+    }
+}
+
 /// Fills in the subject of services that name none, as `sluice submit` does.
 pub(super) fn fill_subjects(
     client: &Client,
@@ -159,6 +169,12 @@ pub(super) fn put(
         match client.keep_trying(RetryLimit::CHANGE, outage_note(out), call) {
             Ok((outcome, obstacles)) => {
                 report.service(outcome)?;
+                if service.is_opened_by_people() && !dry_run {
+                    let name = safe(&service.name);
+                    out.notice(&format!(
+                        "`sluice open {name}` opens it here, once it is ready"
+                    ));
+                }
                 obstacles.iter().for_each(|it| report.failed(it));
             }
             Err(error) => {

@@ -10,15 +10,23 @@ use sluice_common::state::StepState;
 use super::{outage_note, preview};
 use crate::args::SubmitArgs;
 use crate::client::{Client, RetryLimit};
+use crate::documents::LocatedDocument;
 use crate::failure::{FAILED, Failure};
 use crate::local_inputs::InputPaths;
 use crate::out::Out;
 use crate::render::safe;
 use crate::request_builder::Defaults;
 use crate::request_builder::names;
-use crate::{show, step_source};
+use crate::show;
+use crate::step_source::{self, SubmitRequests};
 
-pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+/// Runs `sluice submit`; `apply` applies the services of a file of another tool, and returns the exit code.
+pub(crate) fn run(
+    client: &Client,
+    mut args: SubmitArgs,
+    out: Out,
+    apply: impl FnOnce(Vec<LocatedDocument>, bool) -> Result<u8, Failure>,
+) -> Result<u8, Failure> {
     if let Some(allocation) = &args.allocation {
         return Err(Failure::Usage(format!(
             "--in: programs inside an allocation end with the command that started them: `sluice run --in {} -- CMD`",
@@ -29,7 +37,16 @@ pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8,
     let dry_run = args.dry_run;
     let inputs = InputPaths::of(&args.step.inputs)?;
     args.step.input_files = inputs.files();
-    let mut requests = step_source::requests(args, &defaults, out)?;
+    let SubmitRequests {
+        steps: mut requests,
+        services,
+    } = step_source::submission(args, &defaults, out)?;
+    if !services.is_empty() {
+        let code = apply(services, dry_run)?;
+        if code != 0 || requests.is_empty() {
+            return Ok(code);
+        }
+    }
     fill_subject(client, &mut requests, out)?;
     if !dry_run {
         inputs.upload(client, out)?;

@@ -15,16 +15,26 @@ use crate::render::safe;
 /// The steps of a file with their locations, and advice on what the file says.
 pub(crate) type LocatedSteps = (Vec<(StepRequest, DocumentLocation)>, Vec<String>);
 
-/// Reads the steps of a file, in order. A document needs no `kind`.
+/// Reads the steps of a file, in order, and the services of a file of another tool, whose users submit them as they submit
+/// steps. A document needs no `kind`.
 ///
 /// # Errors
-/// If a document is no step; every mistake is reported at once.
-pub(crate) fn steps(text: &str, file: &str) -> Result<LocatedSteps, Failure> {
+/// If a document is neither; every mistake is reported at once.
+pub(crate) fn steps(
+    text: &str,
+    file: &str,
+) -> Result<(LocatedSteps, Vec<LocatedDocument>), Failure> {
     let found: Vec<Value> = values(text, file).unwrap_or_default();
     let mut objects = found.iter().filter_map(Value::as_object);
     if objects.any(elsewhere::is_foreign) {
-        return of_documents(placed(text, file)?);
+        let is_service = |it: &LocatedDocument| matches!(it.document, Document::Service(_));
+        let (services, rest) = placed(text, file)?.into_iter().partition(is_service);
+        return Ok((of_documents(rest)?, services));
     }
+    Ok((steps_of_ours(found, text, file)?, Vec::new()))
+}
+
+fn steps_of_ours(found: Vec<Value>, text: &str, file: &str) -> Result<LocatedSteps, Failure> {
     let requests = match listed(found, file) {
         Some(listed) => listed?,
         // YAML reads `10` as a text where one is expected, which a value does not.

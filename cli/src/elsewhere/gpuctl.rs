@@ -1,4 +1,7 @@
-//! Files of gpuctl: pools with their nodes, quotas of namespaces, and jobs of four kinds.
+//! Files of gpuctl: pools with their nodes, quotas of namespaces, and jobs of four kinds, of which some are services
+//! ([`serving`]).
+
+mod serving;
 
 use std::collections::BTreeMap;
 
@@ -34,14 +37,6 @@ const JOB_REFUSALS: &[Refusal] = &[
         "batch_size",
         "gpuctl does not read it either: write it into `environment.args`",
     ),
-];
-
-const SERVICE_REFUSALS: &[Refusal] = &[
-    (
-        "healthCheck",
-        "nothing asks a step for its health: let the program end if it is ill, and a new attempt starts; remove the field",
-    ),
-    ("timeout", "nothing asks a step for its health: remove it"),
 ];
 
 /// Whether a document has the shape of gpuctl's.
@@ -182,9 +177,11 @@ fn job(kind: &str, mut file: ForeignFields) -> Result<Translation, String> {
     }
     job.refuse(JOB_REFUSALS)?;
     job.end()?;
-    let program = program(&mut file)?;
+    let mut program = program(&mut file)?;
     let resources = resources(&mut file, &mut translation.notes)?;
-    let replicas = service(&mut file, &mut translation.notes)?;
+    let work: WorkKind = kind.parse().map_err(|e| format!("kind: {e}"))?;
+    let notes = &mut translation.notes;
+    let service = serving::fields(work, &mut file, &mut program, notes)?;
     let mounts = mounts(&mut file)?;
     file.refuse(&[(
         "model",
@@ -195,13 +192,13 @@ fn job(kind: &str, mut file: ForeignFields) -> Result<Translation, String> {
         ("name", name.into()),
         ("subject", subject.into()),
         ("priority", priority.into()),
-        (
-            "array",
-            replicas.map(|count| format!("0-{}", count - 1)).into(),
-        ),
         ("mounts", mounts),
     ];
-    translation.add(kind, step.into_iter().chain(program).chain(resources));
+    let step = step.into_iter().chain(program.fields()).chain(resources);
+    match service {
+        Some(service) => translation.add("service", step.chain(service)),
+        None => translation.add(kind, step),
+    }
     Ok(translation)
 }
 
@@ -224,8 +221,29 @@ fn priority(job: &mut ForeignFields) -> Result<Option<i64>, String> {
 
 type NamedValues = Vec<(&'static str, Value)>;
 
-/// Reads what runs, and in which image.
-fn program(file: &mut ForeignFields) -> Result<NamedValues, String> {
+/// The program of a job, and its image.
+struct JobProgram {
+    image: Option<String>,
+    /// JobProgram and arguments; not empty.
+    command: Vec<String>,
+    env: Map<String, Value>,
+}
+
+impl JobProgram {
+    fn fields(self) -> NamedValues {
+        let env = match self.env.is_empty() {
+            true => Value::Null,
+            false => self.env.into(),
+        };
+        vec![
+            ("image", self.image.into()),
+            ("command", self.command.into()),
+            ("env", env),
+        ]
+    }
+}
+
+fn program(file: &mut ForeignFields) -> Result<JobProgram, String> {
     let mut program = file
         .object("environment")?
         .ok_or("environment: it is missing: write `environment: {command: [...]}`")?;
@@ -259,15 +277,11 @@ fn program(file: &mut ForeignFields) -> Result<NamedValues, String> {
     let login = "a step uses the login of its host's container runtime: give the host's user that login, and remove the field";
     program.refuse(&[("imagePullSecret", login), ("image_pull_secret", login)])?;
     program.end()?;
-    let env = match env.is_empty() {
-        true => Value::Null,
-        false => env.into(),
-    };
-    Ok(vec![
-        ("image", image.into()),
-        ("command", command.into()),
-        ("env", env),
-    ])
+    Ok(JobProgram {
+        image,
+        command,
+        env,
+    })
 }
 
 /// Reads the amounts of a job, with its pool and platform.
@@ -338,24 +352,6 @@ fn platform_of(model: &str) -> String {
         Some(number) if number.starts_with(|c: char| c.is_ascii_digit()) => format!("rtx-{number}"),
         _ => name,
     }
-}
-
-/// Returns the number of replicas if there are several.
-fn service(file: &mut ForeignFields, notes: &mut Vec<String>) -> Result<Option<u64>, String> {
-    let Some(mut service) = file.object("service")? else {
-        return Ok(None);
-    };
-    let replicas = service.count("replicas")?;
-    if replicas == Some(0) {
-        return Err(service.wrong("replicas", &0.into(), "write a number from 1"));
-    }
-    if service.count("port")?.is_some() {
-        let note = "service.port: nothing forwards to it: a step listens in the network of its host, which `sluice describe step` names";
-        notes.push(note.to_owned());
-    }
-    service.refuse(SERVICE_REFUSALS)?;
-    service.end()?;
-    Ok(replicas.filter(|count| *count > 1))
 }
 
 fn mounts(file: &mut ForeignFields) -> Result<Value, String> {

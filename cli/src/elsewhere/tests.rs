@@ -50,9 +50,14 @@ storage: {workdirs: [{path: /data/sets}]}
 #[test]
 fn files_of_gpuctl_are_read_as_they_are() {
     insta::assert_snapshot!("gpuctl_job", told(JOB));
-    let service = "kind: inference\njob: {name: chat}\nenvironment: {command: [serve]}\n\
-                   service: {replicas: 3, port: 8000}\nresources: {gpu: 1, cpu: 8, memory: 32Gi, gpuType: RTX4090-24G}\n";
+    let service = "kind: inference\njob: {name: chat}\nenvironment: {command: [serve, --port, \"8000\"]}\n\
+                   service: {replicas: 3, port: 8000, healthCheck: /health, timeout: 30s}\n\
+                   resources: {gpu: 1, cpu: 8, memory: 32Gi, gpuType: RTX4090-24G}\n";
     insta::assert_snapshot!("gpuctl_service", told(service));
+    let notebook = "kind: notebook\njob: {name: lab, priority: high}\n\
+                    environment: {image: jupyter, command: [jupyter, lab, --ip=0.0.0.0, --port=8888]}\n\
+                    resources: {gpu: 1, cpu: 8, memory: 32Gi}\nstorage: {workdirs: [{path: /home/jovyan/work}]}\n";
+    insta::assert_snapshot!("gpuctl_notebook", told(notebook));
     let pool = "kind: pool\nversion: v0.1\npool: {name: training, description: big}\n\
                 nodes: {node-1: {gpu-type: A100-80G}, node-2: {gpuType: \"\"}, node-3: }\n";
     insta::assert_snapshot!("gpuctl_pool", told(pool));
@@ -62,12 +67,46 @@ fn files_of_gpuctl_are_read_as_they_are() {
 }
 
 #[test]
+fn a_job_of_gpuctl_that_serves_nothing_is_a_step_or_a_service_without_a_port() {
+    let of_kind = |kind: &str, rest: &str| {
+        let text =
+            format!("kind: {kind}\njob: {{name: a}}\nenvironment: {{command: [b]}}\n{rest}\n");
+        let translation = translate(&fields(&text)).unwrap().unwrap();
+        let Some(TranslationItem::Document(fields)) = translation.documents.into_iter().next()
+        else {
+            panic!("{text}");
+        };
+        Value::Object(fields)
+    };
+    assert_eq!(of_kind("compute", "")["kind"], "compute");
+    assert_eq!(of_kind("training", "")["kind"], "training");
+    for (kind, rest, replicas) in [
+        ("inference", "", 1),
+        ("inference", "service: {replicas: 2}", 2),
+        ("compute", "service: {replicas: 3}", 3),
+    ] {
+        let service = of_kind(kind, rest);
+        assert_eq!(service["kind"], "service", "{service}");
+        assert_eq!(service["work"], kind, "{service}");
+        assert_eq!(service["replicas"], replicas, "{service}");
+        assert_eq!(service.get("ports"), None, "{service}");
+    }
+}
+
+#[test]
 fn what_gpuctl_has_and_sluice_not_is_refused_by_name() {
     let job = |fields: &str| {
         format!("kind: compute\njob: {{name: a}}\nenvironment: {{command: [b]}}\n{fields}\n")
     };
     for (text, told) in [
-        (job("service: {healthCheck: /health}"), "service.healthCheck: `/health`: nothing asks"),
+        (job("service: {healthCheck: health}"), "service.healthCheck: `health`: write a path, such as `/health`"),
+        (job("service: {healthCheck: /health}"), "service.port: `8000`: neither the command nor a variable such as `PORT` has it"),
+        (job("service: {timeout: 3s}"), "service.timeout: `3s`: it is that of `healthCheck`, which is missing"),
+        (job("service: {port: 0}"), "service.port: `0`: write a number from 1 to 65535"),
+        (job("service: {port: 80}"), "write it there (`--port 80`), and the port that its host gives takes its place"),
+        ("kind: notebook\njob: {name: a}\nenvironment: {command: [jupyter, lab]}\n".to_owned(), "service.port: `8888`: neither the command"),
+        ("kind: notebook\njob: {name: a}\nenvironment: {command: [b]}\nservice: {replicas: 2}\n".to_owned(), "service.replicas: `2`: a notebook has one"),
+        ("kind: training\njob: {name: a}\nenvironment: {command: [b]}\nservice: {port: 80}\n".to_owned(), "service: `{...}`: gpuctl reads it for the other kinds alone"),
         (job("resources: {gpuShare: 2Gi}"), "resources.gpuShare: `2Gi`: GPUs are granted whole"),
         (job("resources: {cpu: many}"), "resources.cpu: `many`: write a number of cores"),
         (job("resources: {gpu: -1}"), "resources.gpu: `-1`: write a whole number from 0"),

@@ -225,6 +225,12 @@ pub enum ApiError {
         /// Message of the agent.
         message: String,
     },
+    #[error("no connection to the step on node `{node}`: {message}")]
+    PortRefused {
+        node: String,
+        /// Message of the agent.
+        message: String,
+    },
     #[error("no input can be sent to the step on node `{node}`: {message}")]
     InputRefused {
         node: String,
@@ -366,6 +372,7 @@ impl ApiError {
             }
             ApiError::NotRunning { .. } | ApiError::ExecRefused { .. } => C::NotRunning,
             ApiError::InputRefused { .. } => C::InputRefused,
+            ApiError::PortRefused { .. } => C::PortRefused,
             ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
             ApiError::Stopping => C::Stopping,
             ApiError::UnknownInput { .. } => C::UnknownInput,

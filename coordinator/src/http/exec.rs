@@ -1,8 +1,9 @@
-//! Runs programs beside steps, and sends steps their input: the call becomes a WebSocket ([`stream`]) to the caller and
-//! a connection to the agent on the step's host.
+//! Runs programs beside steps, sends steps their input, and connects to their ports: the call becomes a WebSocket
+//! ([`stream`]) to the caller and a stream to the agent on the step's host.
 //!
 //! Refusals that need no message of the caller are sent before the WebSocket is made, as ordinary errors.
 
+mod port;
 mod stream;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use super::access::Caller;
 use super::connections::Peer;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
+pub(super) use port::port;
 use stream::{Handshake, StreamCall};
 
 /// Longest time to an agent's answer.
@@ -195,7 +197,7 @@ fn find(core: &Core, id: StepId, wanted: PartOfStep) -> Result<ExecTarget, ApiEr
     })
 }
 
-/// Has the agent start the program or take input, and returns the stream of its frames.
+/// Has the agent start the program, take input or connect to a port, and returns the stream of its frames.
 async fn reach(
     api: &Api,
     target: ExecTarget,
@@ -206,6 +208,7 @@ async fn reach(
     let unreachable = || ApiError::ExecUnreachable {
         node: node.to_string(),
     };
+    let kind = AgentStreamKind::of(stream, order);
     let connection = api.0.nodes.get(&node).ok_or_else(unreachable)?;
     let ask = async {
         let (mut writer, mut reader) = connection.open().await?;
@@ -228,10 +231,7 @@ async fn reach(
     let (reply, (writer, reader)) = match asked {
         Ok(Ok(answered)) => answered,
         Ok(Err(error)) => {
-            match stream == LogStream::Input {
-                true => tracing::info!(%node, "input could not be sent to a step: {error}"),
-                false => tracing::info!(%node, "a program could not be run in a step: {error}"),
-            }
+            kind.log_failure(&node, &error);
             return Err(unreachable());
         }
         Err(_) => return Err(unreachable()),
@@ -240,23 +240,53 @@ async fn reach(
         LogReply::From { offset } => Ok(AgentStream {
             writer,
             reader,
-            first: match stream {
-                LogStream::Input if offset == INPUT_ENDED => ServerMessage::InputEnded(Empty {}),
-                LogStream::Input => ServerMessage::Taken(offset),
-                LogStream::Exec | LogStream::Stdout | LogStream::Stderr => {
-                    ServerMessage::Started(Empty {})
-                }
-            },
+            first: kind.first(offset),
         }),
-        LogReply::Refused { message } if stream == LogStream::Input => {
-            Err(ApiError::InputRefused {
-                node: node.to_string(),
-                message,
-            })
+        LogReply::Refused { message } => Err(kind.refused(&node, message)),
+    }
+}
+
+/// Purpose of a stream to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentStreamKind {
+    Program,
+    Input,
+    Port,
+}
+
+impl AgentStreamKind {
+    fn of(stream: LogStream, order: Option<&ExecOrder>) -> Self {
+        match (stream, order.map(|order| &order.program)) {
+            (LogStream::Input, _) => Self::Input,
+            (_, Some(ExecProgram::Connect { .. })) => Self::Port,
+            _ => Self::Program,
         }
-        LogReply::Refused { message } => Err(ApiError::ExecRefused {
-            node: node.to_string(),
-            message,
-        }),
+    }
+
+    /// First message for the caller.
+    fn first(self, offset: u64) -> ServerMessage {
+        match self {
+            Self::Program => ServerMessage::Started(Empty {}),
+            Self::Input if offset == INPUT_ENDED => ServerMessage::InputEnded(Empty {}),
+            Self::Input => ServerMessage::Taken(offset),
+            Self::Port => ServerMessage::Connected(Empty {}),
+        }
+    }
+
+    fn refused(self, node: &NodeName, message: String) -> ApiError {
+        let node = node.to_string();
+        match self {
+            Self::Program => ApiError::ExecRefused { node, message },
+            Self::Input => ApiError::InputRefused { node, message },
+            Self::Port => ApiError::PortRefused { node, message },
+        }
+    }
+
+    fn log_failure(self, node: &NodeName, error: &TransportError) {
+        match self {
+            Self::Program => tracing::info!(%node, "a program could not be run in a step: {error}"),
+            Self::Input => tracing::info!(%node, "input could not be sent to a step: {error}"),
+            Self::Port => tracing::info!(%node, "a port of a step could not be reached: {error}"),
+        }
     }
 }

@@ -33,7 +33,7 @@ fn a_pool_of_gpuctl_takes_its_nodes_or_changes_nothing() {
     let dev = cluster();
     let pool =
         |nodes: &str| format!("kind: pool\nversion: v0.1\npool: {{name: night}}\nnodes: {nodes}\n");
-    let wrong = "---\nkind: inference\njob: {name: a}\nenvironment: {command: [b]}\nservice: {healthCheck: /c}\n";
+    let wrong = "---\nkind: inference\njob: {name: a}\nenvironment: {command: [b]}\nservice: {timeout: 1s}\n";
     for (text, words) in [
         (
             pool("{gpu-1: , gpu-9: }"),
@@ -41,7 +41,7 @@ fn a_pool_of_gpuctl_takes_its_nodes_or_changes_nothing() {
         ),
         (
             pool("{gpu-1: }") + wrong,
-            "document 2: service.healthCheck: `/c`: nothing asks",
+            "document 2: service.timeout: `1s`: it is that of `healthCheck`",
         ),
     ] {
         let refused = create(&dev, &text);

@@ -45,6 +45,7 @@ mod moves;
 mod namespaces;
 mod nodes;
 mod nvml;
+mod open;
 mod openapi;
 mod output;
 mod output_files;

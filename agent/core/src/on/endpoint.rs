@@ -35,6 +35,12 @@ impl Core {
         self.endpoints.values().flat_map(Endpoint::ports).collect()
     }
 
+    /// The port that an attempt has by this name; `None` if its process does not run now, or if it has no such port.
+    pub fn port_of(&self, attempt: &AttemptId, name: &PortName) -> Option<u16> {
+        let endpoint = self.endpoints.get(attempt);
+        endpoint.filter(|it| it.is_running)?.port(name)
+    }
+
     /// The ports of an assigned attempt; the error says why it cannot have any.
     pub(crate) fn ports_for(&mut self, assignment: &Assignment) -> Result<Vec<u16>, Exit> {
         let free = core::mem::take(&mut self.free_ports);

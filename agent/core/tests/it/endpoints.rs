@@ -132,6 +132,25 @@ fn readiness_is_reported_when_it_changes_and_not_while_it_is_stopped() {
 }
 
 #[test]
+fn a_port_is_told_by_its_name_while_its_process_runs() {
+    let mut harness = Harness::linked();
+    let port = |harness: &Harness, id: &str, name: &str| {
+        let name = name.parse().expect("a name");
+        harness.core.port_of(&attempt(id), &name)
+    };
+    begin(&mut harness, "a.1", &[20_000]);
+    begin(&mut harness, "b.1", &[20_001]);
+    assert_eq!(port(&harness, "a.1", "http"), None, "it starts");
+    harness.feed(Input::Attempt(running("a.1")));
+    assert_eq!(port(&harness, "a.1", "http"), Some(20_000));
+    assert_eq!(port(&harness, "a.1", "metrics"), None);
+    assert_eq!(port(&harness, "b.1", "http"), None);
+    assert_eq!(port(&harness, "c.1", "http"), None);
+    harness.feed(stop("a.1", 10));
+    assert_eq!(port(&harness, "a.1", "http"), None, "it is stopped");
+}
+
+#[test]
 fn one_that_does_not_work_is_stopped_and_the_coordinator_hears_why_first() {
     let mut harness = Harness::linked();
     begin(&mut harness, "a.1", &[20_000]);

@@ -128,7 +128,8 @@ impl CallerInput {
                 | FrameKind::Exit
                 | FrameKind::Taken
                 | FrameKind::InputEnded
-                | FrameKind::TakenOver => {}
+                | FrameKind::TakenOver
+                | FrameKind::OutputEnded => {}
             }
         }
         self.say(self.taken)?;

@@ -82,6 +82,8 @@ impl Spawner {
                 (arguments(&command)?, wanted.terminal)
             }
             ExecProgram::CopyFiles => (copier_arguments()?, None),
+            // The table starts nothing for a connection, so this is an empty command.
+            ExecProgram::Connect { .. } => (arguments(&[])?, None),
         };
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
         let source = match terminal {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 use sluice_common::attempt_dir::OWN_WORKDIR;
-use sluice_common::id::UserName;
+use sluice_common::id::{AttemptId, UserName};
 
 use super::{PRIVATE, SpawnError, Spawner, TRAVERSABLE, make_dir};
 use crate::identity::{Identity, NoUser, RunAs, StepOwner};
@@ -36,6 +36,20 @@ impl Spawner {
             )),
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Checks that programs may run beside an attempt now, as its user.
+    ///
+    /// # Errors
+    /// If the host has no user for it any more.
+    pub fn check_identity(
+        &self,
+        attempt: &AttemptId,
+        step_owner: &StepOwner,
+        own: Option<Uid>,
+    ) -> Result<(), SpawnError> {
+        let dir = self.attempt_dir(attempt);
+        self.identity(step_owner, own, &dir).map(drop)
     }
 
     /// The user of an attempt, which has the user id `own` if it has one of its own, and its files in `dir`.

@@ -1,5 +1,6 @@
 //! Programs beside a step (`sluice exec`): which may start, which have ended, and which are killed because
-//! their agent is gone. `spawn` forks them. They are processes of the attempt, so none outlives it.
+//! their agent is gone. `spawn` forks them. They are processes of the attempt, so none outlives it. Who may run one may
+//! connect to a port of the step too, for which nothing is started.
 //!
 //! They are not in the spool: an upgrade kills them, and those of a supervisor that died end with their
 //! attempt.
@@ -36,22 +37,31 @@ const MAX_PROBES_PER_ATTEMPT: usize = 4;
 fn is_probe(order: &ExecOrder) -> bool {
     match order.program {
         ExecProgram::Probe { .. } => true,
-        ExecProgram::Command { .. } | ExecProgram::CopyFiles => false,
+        ExecProgram::Command { .. } | ExecProgram::CopyFiles | ExecProgram::Connect { .. } => false,
     }
 }
 
 impl Table {
-    /// Starts a program beside an attempt. Returns the reason if that fails.
+    /// Starts a program beside an attempt. Returns the reason if that fails, and whether a caller may connect.
     pub(super) fn on_exec(&mut self, exec: ExecId, order: &ExecOrder) -> Option<FromSupervisor> {
-        let started_marker = self.begin_exec(&exec, order);
-        let why = started_marker.err()?;
-        info!(step = %exec.attempt.step, attempt = exec.attempt.number, "exec rejected: {why}");
-        let exit = Exit::StartFailed(why);
-        Some(FromSupervisor::ExecEnded { exec, exit })
+        let decided = match order.program {
+            ExecProgram::Connect { .. } => {
+                self.may_connect(&exec, order).map(|()| Some(Exit::Code(0)))
+            }
+            ExecProgram::Command { .. } | ExecProgram::CopyFiles | ExecProgram::Probe { .. } => {
+                self.begin_exec(&exec, order).map(|()| None)
+            }
+        };
+        let exit = decided.unwrap_or_else(|why| {
+            info!(step = %exec.attempt.step, attempt = exec.attempt.number, "exec rejected: {why}");
+            Some(Exit::StartFailed(why))
+        });
+        exit.map(|exit| FromSupervisor::ExecEnded { exec, exit })
     }
 
     fn begin_exec(&mut self, exec: &ExecId, order: &ExecOrder) -> Result<(), String> {
-        let (main, step_owner) = self.may_exec(exec, order)?;
+        let (main, step_owner) = self.step_beside(exec, order)?;
+        self.check_places(exec, order)?;
         let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
         let wanted = ExecSpec {
             own,
@@ -79,12 +89,36 @@ impl Table {
     }
 
     /// The main process to run beside, and the attempt's subject and submitter.
-    fn may_exec(&self, exec: &ExecId, order: &ExecOrder) -> Result<(Process, StepOwner), String> {
+    fn step_beside(
+        &self,
+        exec: &ExecId,
+        order: &ExecOrder,
+    ) -> Result<(Process, StepOwner), String> {
         let attempt = self.attempts.get(&exec.attempt);
         let Some((attempt, Phase::Running(main, _))) = attempt.map(|a| (a, a.phase())) else {
             return Err("the step does not run now".to_owned());
         };
         check_exec_allowed(&attempt.freezer)?;
+        let step_owner = attempt
+            .step_owner()
+            .ok_or("the user of the step is no longer known")?;
+        // A probe belongs to the step, and has no caller who could be somebody else.
+        if attempt.uid.is_none() && !is_probe(order) {
+            self.spawner.may_become(&step_owner, order.by.as_ref())?;
+        }
+        Ok((*main, step_owner))
+    }
+
+    /// Checks that a caller may connect to the ports of an attempt: as far as he may run programs beside it.
+    fn may_connect(&self, exec: &ExecId, order: &ExecOrder) -> Result<(), String> {
+        let (_, step_owner) = self.step_beside(exec, order)?;
+        let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
+        let checked = self.spawner.check_identity(&exec.attempt, &step_owner, own);
+        checked.map_err(|e| e.to_string())
+    }
+
+    /// Checks that one more program may run beside an attempt.
+    fn check_places(&self, exec: &ExecId, order: &ExecOrder) -> Result<(), String> {
         let beside = self.execs.running.values();
         let is_probe = is_probe(order);
         let is_beside =
@@ -103,14 +137,7 @@ impl Table {
                 "{MAX_EXECS_PER_ATTEMPT} programs of `exec` already run in the step, which is the maximum: wait until one ends"
             ));
         }
-        let step_owner = attempt
-            .step_owner()
-            .ok_or("the user of the step is no longer known")?;
-        // A probe belongs to the step, and has no caller who could be somebody else.
-        if attempt.uid.is_none() && !is_probe {
-            self.spawner.may_become(&step_owner, order.by.as_ref())?;
-        }
-        Ok((*main, step_owner))
+        Ok(())
     }
 
     /// Handles the end of a child; returns whether it was such a program.

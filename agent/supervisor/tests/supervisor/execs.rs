@@ -42,7 +42,32 @@ fn ask_as(client: &mut Client, exec: &ExecId, command: &[&str], by: Option<&str>
 pub(crate) fn refused_beside(client: &mut Client, attempt: &AttemptId, by: Option<&str>) -> String {
     let exec = exec_of(attempt, 7);
     ask_as(client, &exec, &["id", "-u"], by);
-    refusal(client, &exec)
+    let why = refusal(client, &exec);
+    let of_connection = match connection(client, attempt, by) {
+        Exit::StartFailed(why) => why,
+        other => panic!("a caller who may run nothing may connect: {other:?}"),
+    };
+    assert_eq!(of_connection, why);
+    why
+}
+
+/// The answer to a caller who wants to connect to a port of an attempt.
+fn connection(client: &mut Client, attempt: &AttemptId, by: Option<&str>) -> Exit {
+    let exec = exec_of(attempt, 8);
+    client.send(&ToSupervisor::Exec {
+        exec: exec.clone(),
+        order: ExecOrder {
+            program: ExecProgram::Connect {
+                port: "http".parse().unwrap(),
+            },
+            by: by.map(|name| UserName::new(name).unwrap()),
+        },
+    });
+    let (_, exit) = client.wait("word of the connection", |c| {
+        c.execs.iter().find(|(of, _)| *of == exec).cloned()
+    });
+    client.execs.clear();
+    exit
 }
 
 /// Waits for the end of a program that never started.
@@ -78,6 +103,8 @@ fn nothing_begins_beside_a_step_that_is_not_there_or_does_not_run() {
         refusal_of(&mut client, &over.attempt),
         "the step does not run now"
     );
+    let none = Exit::StartFailed("the step does not run now".to_owned());
+    assert_eq!(connection(&mut client, &ghost, None), none);
 
     let runs = sh("runs.1", "exec sleep 1000");
     client.spawn(&runs);
@@ -98,6 +125,10 @@ fn nothing_begins_beside_a_step_that_is_not_there_or_does_not_run() {
         assert_eq!(client.freeze(&runs.attempt), FreezerState::Frozen);
         let why = refusal_of(&mut client, &runs.attempt);
         assert!(why.starts_with("the step is frozen"), "{why}");
+        assert_eq!(
+            connection(&mut client, &runs.attempt, None),
+            Exit::StartFailed(why)
+        );
     }
     client.signal(&runs.attempt, StopSignal::Kill);
     client.wait_gone(&runs.attempt);
@@ -149,6 +180,11 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
     let refused = 1_000 - MAX_EXECS_PER_ATTEMPT;
     client.wait("all refusals", |c| (c.execs.len() == refused).then_some(()));
     assert_eq!(users_of_children(&host).len(), 1 + MAX_EXECS_PER_ATTEMPT);
+    // For a connection nothing starts, so it needs no place.
+    client.execs.clear();
+    let connected = connection(&mut client, &step.attempt, None);
+    assert_eq!(connected, Exit::Code(0));
+    assert_eq!(users_of_children(&host).len(), 1 + MAX_EXECS_PER_ATTEMPT);
     // Probes of the step itself have places of their own, and only four.
     for number in 1_000..1_010 {
         client.send(&ToSupervisor::Exec {
@@ -161,9 +197,8 @@ fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
             },
         });
     }
-    let refused = refused + 10 - 4;
     client.wait("refusals of probes", |c| {
-        (c.execs.len() == refused).then_some(())
+        (c.execs.len() == 10 - 4).then_some(())
     });
     let all = 1 + MAX_EXECS_PER_ATTEMPT + 4;
     assert_eq!(users_of_children(&host).len(), all);

@@ -15,6 +15,7 @@ const RESUME: &[&str] = &["sluice resume STEP"];
 const REQUEUE: &[&str] = &["sluice requeue STEP"];
 const LOGS: &[&str] = &["sluice logs -f STEP"];
 const EXEC: &[&str] = &["sluice exec STEP -- CMD"];
+const OPEN: &[&str] = &["sluice open STEP"];
 const EXPLAIN: &[&str] = &["sluice explain STEP"];
 const EVENTS: &[&str] = &["sluice get events"];
 const DOCUMENT: &[&str] = &["sluice get step STEP -o yaml"];
@@ -212,11 +213,36 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         LOGS,
     ),
     (
+        &["gpuctl get jobs"],
+        &["sluice get steps", "sluice get services"],
+    ),
+    (
+        &["gpuctl describe job"],
+        &[
+            "sluice describe step STEP",
+            "sluice describe service SERVICE",
+        ],
+    ),
+    (
+        &["gpuctl delete job"],
+        &["sluice cancel STEP", "sluice delete service SERVICE"],
+    ),
+    (
         &["job status"],
         &["sluice get steps", "sluice describe step STEP"],
     ),
     (&["sattach"], &["sluice attach STEP"]),
     (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
+    (
+        &[
+            "kubectl port-forward",
+            "port-forward",
+            "workflow port-forward",
+            "notebook open",
+            "tensorboard open",
+        ],
+        OPEN,
+    ),
     (
         &[
             "sbcast",

@@ -371,7 +371,11 @@ fn hear(mut reader: MessageReader, shared: &Shared) {
             }
             ServerMessage::InputEnded(_) => break SessionEnd::Complete,
             ServerMessage::TakenOver(_) => break SessionEnd::TakenOver,
-            ServerMessage::Error(_) | ServerMessage::Started(_) | ServerMessage::Exit(_) => {
+            ServerMessage::Error(_)
+            | ServerMessage::Started(_)
+            | ServerMessage::Connected(_)
+            | ServerMessage::OutputEnded(_)
+            | ServerMessage::Exit(_) => {
                 break SessionEnd::Lost;
             }
         }

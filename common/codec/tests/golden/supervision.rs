@@ -373,6 +373,17 @@ fn programs_beside_an_attempt() {
     };
     let golden = format!("09000000 {ATTEMPT} 02010000 02000000 {command} 00");
     check(&probe, &golden);
+    let connect = ToSupervisor::Exec {
+        exec: exec(),
+        order: ExecOrder {
+            program: ExecProgram::Connect {
+                port: "a".parse().unwrap(),
+            },
+            by: None,
+        },
+    };
+    let golden = format!("09000000 {ATTEMPT} 02010000 03000000 0100000000000000 'a' 00");
+    check(&connect, &golden);
     let end = ToSupervisor::EndExec { exec: exec() };
     check(&end, &format!("0a000000 {ATTEMPT} 02010000"));
     let ended = FromSupervisor::ExecEnded {

@@ -96,6 +96,7 @@ pub(in super::super) const CALLS: &[CallRule] = &[
     row("GET",    "/v1/steps/{step}/logs",                 V::Get,      R::StepLogs,  P::Step),
     row("GET",    "/v1/steps/{step}/exec",                 V::Create,   R::StepExec,  P::Step),
     row("GET",    "/v1/steps/{step}/input",                V::Create,   R::StepExec,  P::Step),
+    row("GET",    "/v1/steps/{step}/ports/{port}",         V::Create,   R::StepExec,  P::Step),
     row("GET",    "/v1/inputs/{sha256}",                   V::Create,   R::Steps,     P::Body),
     row("PUT",    "/v1/inputs/{sha256}",                   V::Create,   R::Steps,     P::Body),
     row("GET",    "/v1/nodes",                             V::List,     R::Nodes,     P::Each),

@@ -62,6 +62,7 @@ impl ApiError {
             | ApiError::ExecUnreachable { node }
             | ApiError::ExecRefused { node, .. }
             | ApiError::InputRefused { node, .. }
+            | ApiError::PortRefused { node, .. }
             | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
             ApiError::NotRunning { step, state } => {
                 vec![("step", text(step)), ("state", text(state.as_str()))]

@@ -20,6 +20,7 @@ use sluice_common::exec::{
     ExecOrder, ExecProgram, ExecRequest, FrameDecoder, FrameKind, MAX_FRAME_BYTES, encode_frame,
 };
 use sluice_common::id::UserName;
+use sluice_common::port::PortName;
 use sluice_common::websocket::{
     CallerMessage, Empty, MAX_MESSAGE_BYTES, SUBPROTOCOL, ServerMessage, data_message, split_data,
 };
@@ -42,7 +43,7 @@ use super::super::error::ApiError;
 use super::super::params;
 use super::{AgentStream, ExecTarget, reach};
 
-/// Longest time to the message that starts a program.
+/// Longest time to the message that starts a program, or connects to a port.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time in which a caller may read the last messages.
@@ -104,6 +105,12 @@ pub(super) enum StreamCall {
     },
     /// Sends a step its input.
     Input(AgentStream),
+    /// Connects to a port of a step.
+    Port {
+        target: ExecTarget,
+        port: PortName,
+        by: Option<UserName>,
+    },
 }
 
 /// End of a WebSocket.
@@ -138,7 +145,7 @@ impl From<Error> for StreamEnd {
 /// The host's side has broken off.
 const HOST_LOST: StreamEnd = StreamEnd::Closed(
     CloseCode::Error,
-    "the connection to the step's host was lost",
+    "the connection to the step's host was lost, or its program has cut it",
 );
 
 async fn serve(api: Api, upgraded: Upgraded, closed: CloseReason, call: StreamCall) {
@@ -178,6 +185,16 @@ async fn carry(
             let order = ExecOrder { program, by };
             reach(api, target, LogStream::Exec, Some(&order)).await?
         }
+        StreamCall::Port { target, port, by } => {
+            timeout(START_LIMIT, connect(from_caller))
+                .await
+                .map_err(|_| {
+                    StreamEnd::Closed(CloseCode::Policy, "no `connect` came for 10 s")
+                })??;
+            let program = ExecProgram::Connect { port };
+            let order = ExecOrder { program, by };
+            reach(api, target, LogStream::Exec, Some(&order)).await?
+        }
     };
     to_caller.send(text(&agent.first)).await?;
     if agent.first == (ServerMessage::InputEnded(Empty {})) {
@@ -191,24 +208,45 @@ async fn carry(
 
 /// Reads the request for a program.
 async fn start(from_caller: &mut FromCaller) -> Result<ExecProgram, StreamEnd> {
+    let reason = "the first message is text: {\"start\":{\"command\":[...]}}";
+    match first(from_caller, reason).await? {
+        CallerMessage::Start(wanted) => {
+            wanted.check().map_err(ApiError::Field)?;
+            let ExecRequest { command, terminal } = wanted;
+            Ok(ExecProgram::Command { command, terminal })
+        }
+        CallerMessage::CopyFiles(Empty {}) => Ok(ExecProgram::CopyFiles),
+        CallerMessage::Connect(Empty {})
+        | CallerMessage::Resize(_)
+        | CallerMessage::EndInput(Empty {}) => Err(StreamEnd::Closed(CloseCode::Policy, reason)),
+    }
+}
+
+/// Reads the request for a connection to a port.
+async fn connect(from_caller: &mut FromCaller) -> Result<(), StreamEnd> {
+    let reason = "the first message is text: {\"connect\":{}}";
+    match first(from_caller, reason).await? {
+        CallerMessage::Connect(Empty {}) => Ok(()),
+        CallerMessage::Start(_)
+        | CallerMessage::CopyFiles(Empty {})
+        | CallerMessage::Resize(_)
+        | CallerMessage::EndInput(Empty {}) => Err(StreamEnd::Closed(CloseCode::Policy, reason)),
+    }
+}
+
+/// Reads the first message, which is text; `reason` tells a caller who sends data what to send.
+async fn first(
+    from_caller: &mut FromCaller,
+    reason: &'static str,
+) -> Result<CallerMessage, StreamEnd> {
     loop {
         match from_caller.next().await.ok_or(StreamEnd::Gone)?? {
-            Message::Text(text) => match parsed(&text)? {
-                CallerMessage::Start(wanted) => {
-                    wanted.check().map_err(ApiError::Field)?;
-                    let ExecRequest { command, terminal } = wanted;
-                    return Ok(ExecProgram::Command { command, terminal });
-                }
-                CallerMessage::CopyFiles(Empty {}) => return Ok(ExecProgram::CopyFiles),
-                CallerMessage::Resize(_) | CallerMessage::EndInput(Empty {}) => break,
-            },
-            Message::Binary(_) => break,
+            Message::Text(text) => return parsed(&text),
+            Message::Binary(_) => return Err(StreamEnd::Closed(CloseCode::Policy, reason)),
             Message::Close(_) => return Err(StreamEnd::Gone),
             Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
         }
     }
-    let reason = "the first message is text: {\"start\":{\"command\":[...]}}";
-    Err(StreamEnd::Closed(CloseCode::Policy, reason))
 }
 
 fn parsed(text: &str) -> Result<CallerMessage, StreamEnd> {
@@ -228,8 +266,10 @@ async fn up(from_caller: &mut FromCaller, mut writer: FrameWriter) -> Result<Str
             Message::Text(text) => match parsed(&text)? {
                 CallerMessage::EndInput(Empty {}) => encode_frame(FrameKind::Stdin, &[]),
                 CallerMessage::Resize(size) => encode_frame(FrameKind::Resize, &size.to_bytes()),
-                CallerMessage::Start(_) | CallerMessage::CopyFiles(_) => {
-                    let reason = "only the first message of `exec` starts a program";
+                CallerMessage::Start(_)
+                | CallerMessage::CopyFiles(_)
+                | CallerMessage::Connect(_) => {
+                    let reason = "only the first message says what the call is for";
                     return Err(StreamEnd::Closed(CloseCode::Policy, reason));
                 }
             },
@@ -258,19 +298,22 @@ fn input_frames(message: &[u8]) -> Result<Vec<u8>, StreamEnd> {
 /// Carries the host's frames to the caller.
 async fn down(mut reader: FrameReader, to_caller: &mut ToCaller) -> Result<StreamEnd, StreamEnd> {
     let mut frames = FrameDecoder::default();
+    let mut output_ended = false;
     loop {
         while let Some((kind, payload)) = frames.next_frame().map_err(|_| HOST_LOST)? {
+            output_ended |= kind == FrameKind::OutputEnded;
             let (message, is_last) = translated(kind, &payload).ok_or(HOST_LOST)?;
             to_caller.send(message).await?;
             if is_last {
                 return Ok(StreamEnd::Complete);
             }
         }
-        let read = reader.read_bytes(MAX_FRAME_BYTES).await;
-        let Ok(Some(bytes)) = read else {
-            return Err(HOST_LOST);
-        };
-        frames.push(&bytes);
+        match reader.read_bytes(MAX_FRAME_BYTES).await {
+            Ok(Some(bytes)) => frames.push(&bytes),
+            // Both directions of a connection to a port have ended.
+            Ok(None) if output_ended => return Ok(StreamEnd::Complete),
+            Ok(None) | Err(_) => return Err(HOST_LOST),
+        }
     }
 }
 
@@ -284,9 +327,14 @@ fn translated(kind: FrameKind, payload: &[u8]) -> Option<(Message, bool)> {
         FrameKind::Exit => ServerMessage::Exit(serde_json::from_slice(payload).ok()?),
         FrameKind::InputEnded => ServerMessage::InputEnded(Empty {}),
         FrameKind::TakenOver => ServerMessage::TakenOver(Empty {}),
+        FrameKind::OutputEnded => ServerMessage::OutputEnded(Empty {}),
         FrameKind::Stdin | FrameKind::Resize => return None,
     };
-    Some((text(&control), !matches!(control, ServerMessage::Taken(_))))
+    let goes_on = matches!(
+        control,
+        ServerMessage::Taken(_) | ServerMessage::OutputEnded(_)
+    );
+    Some((text(&control), !goes_on))
 }
 
 fn text(message: &ServerMessage) -> Message {

@@ -23,17 +23,18 @@ const OWN: &str = "correct-horse-battery";
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// The long calls, and the one that waits. A call described as a stream that is missing here fails a test.
-const LASTING: [(&str, &str); 5] = [
+const LASTING: [(&str, &str); 6] = [
     ("GET", "/v1/events"),
     ("GET", "/v1/steps/{step}/logs"),
     ("GET", "/v1/steps/{step}/exec"),
     ("GET", "/v1/steps/{step}/input"),
+    ("GET", "/v1/steps/{step}/ports/{port}"),
     ("GET", "/v1/steps/{step}:wait"),
 ];
 
 #[test]
 fn every_call_that_is_described_as_a_stream_is_ended_in_the_test_below() {
-    let ended: BTreeSet<(String, String)> = LASTING[..4]
+    let ended: BTreeSet<(String, String)> = LASTING[..5]
         .iter()
         .map(|(method, path)| ((*method).to_owned(), (*path).to_owned()))
         .collect();
@@ -66,7 +67,7 @@ impl CallFixture {
             dir,
             own: OWN.to_owned(),
         };
-        let all = |id| json!({ "id": id, "command": ["true"], "resources": { "cpu_count": 2 } });
+        let all = |id| json!({ "id": id, "command": ["true"], "resources": { "cpu_count": 2 }, "ports": ["http"] });
         setup.done("POST", "/v1/steps", &all("runs").to_string());
         setup.harness.runtime.block_on(async {
             setup.agent.order().await;
@@ -161,6 +162,12 @@ impl CallFixture {
         let input = self.begin(token, "GET", "/v1/steps/runs/input", WEBSOCKET, "");
         let of_input = self.host_answers(false);
         until(&input, r#"{"taken":0}"#);
+        let path = "/v1/steps/runs/ports/http";
+        let port = self.begin(token, "GET", path, WEBSOCKET, "");
+        until(&port, "\r\n\r\n");
+        send_text(&port, r#"{"connect":{}}"#);
+        let of_port = self.host_answers(true);
+        until(&port, r#"{"connected":{}}"#);
         let wait = "/v1/steps/waits:wait?timeout=60s";
         let wait = self.begin(token, "GET", wait, "", "");
         let silent = "/v1/steps/waits/logs?follow=true";
@@ -175,6 +182,7 @@ impl CallFixture {
             open("logs", logs, Some(of_logs)),
             open("exec", exec, Some(of_exec)),
             open("input", input, Some(of_input)),
+            open("port", port, Some(of_port)),
             open("wait", wait, None),
             open("logs of what has not begun", silent, None),
         ]
@@ -253,7 +261,7 @@ fn have_ended(open: Vec<OpenCall>, code: &str, since: Instant) {
                 assert!(!text.contains("0\r\n\r\n"), "{text}");
                 continue;
             }
-            "exec" | "input" => {
+            "exec" | "input" | "port" => {
                 assert!(text.contains(r#"{"error":{"#), "{text}");
                 assert!(received.ends_with(&closing(code)), "{text}");
             }
