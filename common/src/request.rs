@@ -6,6 +6,7 @@
 mod allocation;
 mod command;
 mod cpu_mode;
+mod demand;
 mod labels;
 mod layers;
 mod placement;
@@ -14,6 +15,7 @@ mod service;
 mod streams;
 mod times;
 mod work_kind;
+mod zenml;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::field_error::FieldError;
 pub(crate) use command::check_command;
 use command::{check_directory, check_surroundings};
+pub use demand::{ResourceDemand, ResourceDemands};
 use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
 pub use service::{AutoscalingRequest, RolloutRequest, load_milli, replicas};
@@ -254,6 +257,7 @@ impl StepRequest {
 
     fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
         self.refuse_service_fields()?;
+        self.take_zenml_settings()?;
         let lease = self.take_lease()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
