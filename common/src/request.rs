@@ -4,6 +4,7 @@
 //! invalid values with the field, the value and what to write instead.
 
 mod allocation;
+mod autoscaling;
 mod command;
 mod cpu_mode;
 mod demand;
@@ -26,12 +27,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 pub use crate::field_error::FieldError;
+pub use autoscaling::AutoscalingRequest;
 pub(crate) use command::check_command;
 use command::{check_directory, check_surroundings};
 pub use demand::{ResourceDemand, ResourceDemands};
 use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
-pub use service::{AutoscalingRequest, RolloutRequest, load_milli, replicas};
+pub use service::{RolloutRequest, load_milli, replicas};
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
 use crate::allocation::ReclaimTolerance;

@@ -9,6 +9,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::id::AttemptId;
+use sluice_common::metric::MetricName;
 use sluice_common::port::PortName;
 use sluice_common::probe::{
     FAILURE_AGAIN, HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes,
@@ -50,6 +52,15 @@ pub enum ProbeCheck {
     Tcp { port: u16 },
     /// Run a program inside the step.
     Command { command: Vec<String> },
+}
+
+/// A metric that an attempt serves at a port of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricTarget {
+    pub attempt: AttemptId,
+    pub name: MetricName,
+    pub port: u16,
+    pub path: String,
 }
 
 /// Ports and probes of an attempt, and what is known of its readiness.
@@ -175,21 +186,33 @@ impl Endpoint {
         Ok(run.number)
     }
 
+    fn port(&self, name: &PortName) -> Option<u16> {
+        let mut ports = self.stored.ports.iter();
+        let found = ports.find(|(known, _)| known == name);
+        found.map(|(_, port)| *port)
+    }
+
+    /// The metric of an attempt that is ready.
+    pub(crate) fn metric(&self, attempt: &AttemptId) -> Option<MetricTarget> {
+        let metric = self.stored.probes.metric.as_ref();
+        let metric = metric.filter(|_| self.state().is_ready)?;
+        Some(MetricTarget {
+            attempt: attempt.clone(),
+            name: metric.name.clone(),
+            port: self.port(&metric.port)?,
+            path: metric.path.clone(),
+        })
+    }
+
     /// The check for a probe, with the number of its port.
     pub(crate) fn check_of(&self, action: &ProbeAction) -> Option<ProbeCheck> {
-        let number = |name: &PortName| {
-            let mut ports = self.stored.ports.iter();
-            ports
-                .find(|(known, _)| known == name)
-                .map(|(_, port)| *port)
-        };
         Some(match action {
             ProbeAction::Http(HttpTarget { path, port }) => ProbeCheck::Http {
-                port: number(port)?,
+                port: self.port(port)?,
                 path: path.clone(),
             },
             ProbeAction::Tcp(port) => ProbeCheck::Tcp {
-                port: number(port)?,
+                port: self.port(port)?,
             },
             ProbeAction::Command(command) => ProbeCheck::Command {
                 command: command.clone(),
@@ -311,6 +334,7 @@ mod tests {
             probes: Probes {
                 readiness: Some(probe(2, 2)),
                 liveness: Some(probe(3, 1)),
+                metric: None,
             },
             ..StoredEndpoint::default()
         })

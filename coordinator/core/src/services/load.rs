@@ -2,6 +2,7 @@
 //! reports, and an unknown load changes no number of replicas.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 
 use sluice_common::id::{ReporterName, StepId};
 use sluice_common::service::{RequestLoad, ScaleMetric};
@@ -17,7 +18,7 @@ const REPORT_LIMIT: Span = Span::from_secs(15);
 const MAX_REPORTERS: usize = 16;
 
 /// The load of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSummary {
     /// The requests that all reporters counted; `None` if nobody reported lately.
     pub requests: Option<RequestLoad>,
@@ -25,14 +26,18 @@ pub struct LoadSummary {
     pub total_milli: Option<u64>,
     /// Replicas that the load needed when it was looked at last.
     pub needed: Option<u32>,
+    /// A replica whose own metric its host could not read lately, with the reason.
+    pub unread: Option<(StepId, String)>,
 }
 
 /// Reports about a service, and what its load needed lately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceLoads {
     reports: BTreeMap<ReporterName, (Time, RequestLoad)>,
-    /// Part that each replica uses of what it asks for, in thousandths of a percent.
+    /// Value of the service's metric for each replica, in thousandths, as its host told it.
     used: BTreeMap<StepId, (Time, u64)>,
+    /// Why the metric of a replica is unknown.
+    unread: BTreeMap<StepId, (Time, String)>,
     pub(crate) history: Option<LoadHistory>,
 }
 
@@ -59,16 +64,33 @@ impl ServiceLoads {
     /// Takes what a replica uses.
     pub(crate) fn use_by(&mut self, replica: StepId, milli: u64, now: Time) {
         self.used.retain(|_, (at, _)| now.since(*at) < REPORT_LIMIT);
+        self.unread.remove(&replica);
         self.used.insert(replica, (now, milli));
+    }
+
+    /// Takes why the metric of a replica is unknown. Its last value counts no more.
+    pub(crate) fn unread_by(&mut self, replica: StepId, why: String, now: Time) {
+        self.unread
+            .retain(|_, (at, _)| now.since(*at) < REPORT_LIMIT);
+        self.used.remove(&replica);
+        self.unread.insert(replica, (now, why));
+    }
+
+    /// Forgets values of another metric.
+    pub(crate) fn forget_used(&mut self) {
+        self.used.clear();
+        self.unread.clear();
     }
 
     /// The value of the service's metric for all replicas together, in thousandths; `None` if it is unknown.
     pub(crate) fn total_milli(&self, service: &Service, now: Time) -> Option<u64> {
         let requests = self.requests(now);
-        match service.scale.metric? {
+        match service.scale.metric.as_ref()? {
             ScaleMetric::Concurrency => requests.map(|load| load.concurrency_milli),
             ScaleMetric::Rps => requests.map(|load| load.rps_milli),
-            ScaleMetric::Cpu | ScaleMetric::Memory => self.used_milli(service, now),
+            ScaleMetric::Cpu | ScaleMetric::Memory | ScaleMetric::Gpu | ScaleMetric::Named(_) => {
+                self.used_milli(service, now)
+            }
         }
     }
 
@@ -94,7 +116,16 @@ impl ServiceLoads {
             requests: self.requests(now),
             total_milli: self.total_milli(service, now),
             needed: self.history.as_ref().map(LoadHistory::needed),
+            unread: self.unread(service, now),
         }
+    }
+
+    fn unread(&self, service: &Service, now: Time) -> Option<(StepId, String)> {
+        let mut serving = service.live().filter(|it| it.phase.is_serving());
+        serving.find_map(|replica| {
+            let (at, why) = self.unread.get(&replica.step)?;
+            (now.since(*at) < REPORT_LIMIT).then(|| (replica.step.clone(), why.clone()))
+        })
     }
 
     /// The time at which the first report ceases to count.
