@@ -30,7 +30,8 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::config::Reserve;
-use crate::event::Event;
+use crate::event::{Event, UsageEvent};
+use crate::gpu_usage::GpuUsage;
 
 use client::DriverClient;
 use containers::ContainerDetector;
@@ -40,6 +41,7 @@ use nvml::DriverReport;
 use report_file::ReportFile;
 use worker::DriverRequest;
 
+pub(crate) use nvml::GpuActivity;
 pub(crate) use worker::answer as query_driver;
 
 /// Time between two scans of the host. A lost GPU should leave the pool within seconds; a scan takes a few
@@ -260,7 +262,8 @@ pub(crate) async fn watch(
         }
         let found = host.look(DRIVER_LIMIT).await;
         host.keep_report();
-        if tell_seen(host.seen(), &events).await.is_err()
+        if tell_activity(&host, &events).await.is_err()
+            || tell_seen(host.seen(), &events).await.is_err()
             || tell_conditions(&mut host, &events).await.is_err()
             || tell_health(&mut host, &events).await.is_err()
         {
@@ -278,6 +281,20 @@ pub(crate) async fn watch(
             return;
         }
     }
+}
+
+/// Tells how busy the GPUs are by the last report, which may be that of an earlier scan.
+async fn tell_activity(
+    host: &HostDetector,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), DetectionEnded> {
+    let report = host.driver.answered().zip(host.driver.looked_at);
+    let Some((report, at)) = report.filter(|(report, _)| !report.activity.is_empty()) else {
+        return Ok(());
+    };
+    let usage = GpuUsage::new(report.activity.clone(), at);
+    let event = Event::Usage(UsageEvent::Gpus(Box::new(usage)));
+    events.send(event).await.map_err(|_| DetectionEnded)
 }
 
 /// Tells when the queries of the last report started, which may be the report of an earlier scan.

@@ -32,6 +32,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::epoch::EpochError;
 use crate::event::{Event, ToLink};
+use crate::gpu_usage::GpuUsage;
 use crate::input_fetch::InputReceiver;
 use crate::logs::WritingAttempts;
 use crate::probes::ProbeOrder;
@@ -83,6 +84,7 @@ pub(crate) struct Engine {
     /// The newest challenge of the supervisor.
     challenge: watch::Sender<Option<Challenge>>,
     readings: Option<Readings>,
+    gpu_usage: GpuUsage,
     /// Result of the host's health check, if known.
     health: Option<HostHealth>,
     /// The supervisor's mechanisms; empty until it has connected.
@@ -117,6 +119,7 @@ impl Engine {
             can_greet,
             challenge: watch::Sender::new(None),
             readings: None,
+            gpu_usage: GpuUsage::default(),
             health: None,
             capabilities: BTreeMap::new(),
             carves_gpus: false,
@@ -172,8 +175,8 @@ impl Engine {
                 self.tell_readings();
                 Ok(())
             }
-            Event::Usages(usages) => {
-                self.tell_usages(usages);
+            Event::Usage(event) => {
+                self.on_usage(event);
                 Ok(())
             }
             Event::Asked(answer) => {

@@ -15,6 +15,8 @@ use sluice_common::usage::UsageReport;
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::gpu_usage::GpuUsage;
+
 /// An event for the loop.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -35,8 +37,8 @@ pub(crate) enum Event {
     HostChanged(Box<Inventory>),
     /// New readings of the host.
     Readings(Box<Readings>),
-    /// Recent usage of the running attempts.
-    Usages(Vec<UsageReport>),
+    /// About what the running attempts use.
+    Usage(UsageEvent),
     /// An attempt saved its work this long ago.
     Checkpoint { attempt: AttemptId, ago: Span },
     /// Result of the host's health check.
@@ -55,6 +57,17 @@ pub(crate) enum Event {
     Core(Input),
     /// A watchdog checks whether the loop runs.
     Asked(oneshot::Sender<()>),
+}
+
+/// An event about what the running attempts use.
+#[derive(Debug)]
+pub(crate) enum UsageEvent {
+    /// Cores and memory, as the supervisor measures them.
+    Measured(Vec<UsageReport>),
+    /// Metrics that attempts serve themselves.
+    Metrics(Vec<UsageReport>),
+    /// Activity of the GPUs at the last scan.
+    Gpus(Box<GpuUsage>),
 }
 
 /// A message for a link's task.

@@ -18,6 +18,7 @@ mod execs;
 #[cfg(test)]
 mod fuzz;
 mod gpu_file;
+mod gpu_usage;
 mod input_fetch;
 mod inputs;
 mod join;
@@ -25,6 +26,7 @@ mod kept;
 mod link;
 mod log_dedup;
 mod logs;
+mod metrics;
 mod notify;
 mod ports;
 mod probes;

@@ -138,14 +138,25 @@ fn failed(saw: String) -> ProbeOutcome {
     ProbeOutcome::Failed(saw)
 }
 
-/// Requests a path, and expects a status of 200 to 399.
-async fn request(port: u16, path: &str) -> Result<(), ProbeOutcome> {
+/// Requests a path in this version of HTTP; the answer follows on the stream.
+pub(crate) async fn ask(port: u16, path: &str, version: &str) -> Result<TcpStream, ProbeOutcome> {
     let mut stream = connect(port).await?;
     let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: sluice-agent\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        "GET {path} {version}\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: sluice-agent\r\nAccept: */*\r\nConnection: close\r\n\r\n"
     );
-    let broken = |e: io::Error| failed(format!("port {port} closed the connection: {e}"));
-    stream.write_all(request.as_bytes()).await.map_err(broken)?;
+    let written = stream.write_all(request.as_bytes()).await;
+    written.map_err(|error| failed(broken(port, &error)))?;
+    Ok(stream)
+}
+
+pub(crate) fn broken(port: u16, error: &io::Error) -> String {
+    format!("port {port} closed the connection: {error}")
+}
+
+/// Requests a path, and expects a status of 200 to 399.
+async fn request(port: u16, path: &str) -> Result<(), ProbeOutcome> {
+    let stream = ask(port, path, "HTTP/1.1").await?;
+    let broken = |error: io::Error| failed(broken(port, &error));
     let mut answer = Vec::new();
     let mut part = [0; 256];
     let mut stream = stream.take(MAX_ANSWER_BYTES);
@@ -163,7 +174,7 @@ async fn request(port: u16, path: &str) -> Result<(), ProbeOutcome> {
 }
 
 /// The status in the first line of an answer.
-fn status(answer: &[u8]) -> Option<u16> {
+pub(crate) fn status(answer: &[u8]) -> Option<u16> {
     let line = answer.split(|b| *b == b'\n').next()?;
     let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
     let is_http = words.next()?.starts_with("HTTP/1.");

@@ -20,6 +20,7 @@ use crate::execs::ExecServer;
 use crate::input_fetch::{self, InputReceiver};
 use crate::link::Link;
 use crate::logs::{FileWatcher, Logs, WritingAttempts};
+use crate::metrics::MetricReader;
 use crate::ports::{PortSearch, warn_of_overlap};
 use crate::probes::ProbeRunner;
 use crate::reload::Reload;
@@ -102,6 +103,7 @@ pub(crate) async fn serve(
     let probes = PortsAndProbes {
         ports: PortSearch::new(config.ports.clone()),
         probe_runner: ProbeRunner::new(attempts, Arc::clone(&live), events.downgrade()),
+        metric_reader: MetricReader::new(events.downgrade()),
     };
     let signals = EngineSignals { looks, can_greet };
     let engine = Engine::new(core, identity, kept, live, signals, inputs, probes);

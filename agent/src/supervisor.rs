@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::engine::OUTBOX;
-use crate::event::{Event, ExecEvent};
+use crate::event::{Event, ExecEvent, UsageEvent};
 use crate::log_dedup::LogDedup;
 use crate::usage::UsageMeter;
 
@@ -266,7 +266,9 @@ async fn read(
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }
-            FromSupervisor::Usages(found) => Event::Usages(meter.read(found, clock::boot())),
+            FromSupervisor::Usages(found) => {
+                Event::Usage(UsageEvent::Measured(meter.read(found, clock::boot())))
+            }
             // Only `List` asks for a second hello, and this agent never sends it.
             FromSupervisor::Hello { .. } => return Err(SupervisorError::NoHello),
         };

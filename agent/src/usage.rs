@@ -30,9 +30,9 @@ impl UsageMeter {
                 self.last.insert(attempt.clone(), (now, used));
             }
             UsageReport {
-                attempt,
                 mcpu,
                 memory_bytes: usage.memory_bytes,
+                ..UsageReport::empty(attempt)
             }
         });
         reports.collect()

@@ -47,3 +47,6 @@ pub const INPUT_SOCKET: &str = "socket";
 
 /// Answer of [`INPUT_SOCKET`] instead of a number of bytes.
 pub const INPUT_ENDED: u64 = u64::MAX;
+
+/// Prefix of the names of the control groups of attempts, with which no kernel file begins; the id of the attempt follows.
+pub const GROUP_PREFIX: &str = "attempt-";

@@ -46,6 +46,7 @@ pub mod keep;
 pub mod label;
 pub mod lease;
 pub mod limit;
+pub mod metric;
 pub mod mig;
 pub mod nearest;
 pub mod output;

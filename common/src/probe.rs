@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
 use crate::id::AttemptId;
+use crate::metric::MetricSource;
 use crate::nearest::nearest;
 use crate::port::PortName;
 use crate::request::check_command;
@@ -124,6 +125,9 @@ pub struct Probes {
     pub readiness: Option<Probe>,
     /// Probe of liveness, if any.
     pub liveness: Option<Probe>,
+    /// Metric that the host reads while the step is ready, if any. Only replicas of a service have one.
+    #[serde(default)]
+    pub metric: Option<MetricSource>,
 }
 
 /// A checked probe with all defaults.
@@ -168,9 +172,9 @@ pub struct HttpTarget {
 }
 
 impl Probes {
-    /// Whether there is no probe.
+    /// Whether there is neither a probe nor a metric.
     pub fn is_empty(&self) -> bool {
-        self.readiness.is_none() && self.liveness.is_none()
+        self.readiness.is_none() && self.liveness.is_none() && self.metric.is_none()
     }
 
     /// The probe of a kind.
@@ -188,7 +192,7 @@ impl Probes {
             readiness: of(ProbeKind::Readiness),
             liveness: of(ProbeKind::Liveness),
         };
-        (!self.is_empty()).then_some(written)
+        (written != ProbesRequest::default()).then_some(written)
     }
 
     /// Approximate size of the texts in bytes.
@@ -199,7 +203,12 @@ impl Probes {
             ProbeAction::Tcp(_) => 0,
             ProbeAction::Command(command) => command.iter().map(String::len).sum(),
         });
-        weights.map(|bytes| bytes + PROBE_WEIGHT).sum()
+        let metric = self.metric.as_ref();
+        let metric = metric.map(|it| it.name.as_str().len() + it.path.len() + PROBE_WEIGHT);
+        weights
+            .map(|bytes| bytes + PROBE_WEIGHT)
+            .chain(metric)
+            .sum()
     }
 }
 
@@ -256,6 +265,7 @@ pub(crate) fn check_probes(
     Ok(Probes {
         readiness: check(ProbeKind::Readiness, request.readiness)?,
         liveness: check(ProbeKind::Liveness, request.liveness)?,
+        metric: None,
     })
 }
 
@@ -360,36 +370,11 @@ impl ProbeFields<'_> {
     }
 
     fn port(&self, field: &str, text: &str) -> Result<PortName, FieldError> {
-        let known = self.ports.iter().map(PortName::as_str);
-        if let Some(port) = self.ports.iter().find(|port| port.as_str() == text) {
-            return Ok(port.clone());
-        }
-        let shown: String = text.chars().take(30).collect();
-        let shown = shown.escape_default();
-        let way_out = match (nearest(text, known.clone()), self.ports) {
-            (Some(near), _) => format!("did you mean `{near}`?"),
-            (None, []) => format!("add it to `ports`, such as `ports: [{}]`", "http"),
-            (None, _) => {
-                let known: Vec<&str> = known.collect();
-                format!("the step has {}", known.join(", "))
-            }
-        };
-        let message = format!("`{shown}` is no port of this step: {way_out}");
-        Err(self.error(field, &message))
+        find_port(self.ports, text).map_err(|why| self.error(field, &why))
     }
 
-    /// A path is sent as it is written, so nothing in it may end the line.
     fn check_path(&self, path: &str) -> Result<(), FieldError> {
-        let is_plain = path.bytes().all(|b| b.is_ascii_graphic());
-        if path.starts_with('/') && is_plain && path.len() <= MAX_PATH_BYTES {
-            return Ok(());
-        }
-        let shown: String = path.chars().take(60).collect();
-        let message = format!(
-            "`{}` is not a path: begin with `/`, and write at most {MAX_PATH_BYTES} ASCII characters without spaces",
-            shown.escape_default()
-        );
-        Err(self.error("http.path", &message))
+        check_http_path(path).map_err(|why| self.error("http.path", &why))
     }
 
     fn check_command(&self, command: &[String]) -> Result<(), FieldError> {
@@ -404,6 +389,38 @@ impl ProbeFields<'_> {
         );
         Err(self.error("command", &message))
     }
+}
+
+/// Finds a port of a step by its name. The error is a clause for people.
+pub(crate) fn find_port(ports: &[PortName], text: &str) -> Result<PortName, String> {
+    let known = ports.iter().map(PortName::as_str);
+    if let Some(port) = ports.iter().find(|port| port.as_str() == text) {
+        return Ok(port.clone());
+    }
+    let shown: String = text.chars().take(30).collect();
+    let shown = shown.escape_default();
+    let way_out = match (nearest(text, known.clone()), ports) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, []) => format!("add it to `ports`, such as `ports: [{}]`", "http"),
+        (None, _) => {
+            let known: Vec<&str> = known.collect();
+            format!("the step has {}", known.join(", "))
+        }
+    };
+    Err(format!("`{shown}` is no port of this step: {way_out}"))
+}
+
+/// Checks a path, which is sent as it is written, so nothing in it may end the line. The error is a clause for people.
+pub(crate) fn check_http_path(path: &str) -> Result<(), String> {
+    let is_plain = path.bytes().all(|b| b.is_ascii_graphic());
+    if path.starts_with('/') && is_plain && path.len() <= MAX_PATH_BYTES {
+        return Ok(());
+    }
+    let shown: String = path.chars().take(60).collect();
+    Err(format!(
+        "`{}` is not a path: begin with `/`, and write at most {MAX_PATH_BYTES} ASCII characters without spaces",
+        shown.escape_default()
+    ))
 }
 
 /// Failure that a probe saw.

@@ -4,8 +4,10 @@
 //! invalid values with the field, the value and what to write instead.
 
 mod allocation;
+mod autoscaling;
 mod command;
 mod cpu_mode;
+mod demand;
 mod labels;
 mod layers;
 mod placement;
@@ -14,6 +16,7 @@ mod service;
 mod streams;
 mod times;
 mod work_kind;
+mod zenml;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -24,11 +27,13 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 pub use crate::field_error::FieldError;
+pub use autoscaling::AutoscalingRequest;
 pub(crate) use command::check_command;
 use command::{check_directory, check_surroundings};
+pub use demand::{ResourceDemand, ResourceDemands};
 use placement::{check_image, check_nodes, check_platform, check_within};
 pub use resources::ResourceSettings;
-pub use service::{AutoscalingRequest, RolloutRequest, load_milli, replicas};
+pub use service::{RolloutRequest, load_milli, replicas};
 use times::{check_grace, check_queue_timeout, check_suspend_timeout, check_timeout, check_times};
 
 use crate::allocation::ReclaimTolerance;
@@ -259,6 +264,7 @@ impl StepRequest {
 
     fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
         self.refuse_service_fields()?;
+        self.take_zenml_settings()?;
         let lease = self.take_lease()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");

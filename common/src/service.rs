@@ -2,12 +2,12 @@
 //! they are applied.
 
 use core::fmt;
-use core::str::FromStr;
 
 use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{NameError, ServiceName, StepId};
+use crate::metric::MetricName;
 use crate::pool::HostPlacement;
 use crate::step::{StepSpec, serialize_without_env_values};
 use crate::time::Span;
@@ -32,6 +32,9 @@ pub const DEFAULT_DOWN_AFTER: Span = Span::from_secs(300);
 
 /// Largest reported value of a metric.
 pub const MAX_LOAD: f64 = 1_000_000_000.0;
+
+/// [`MAX_LOAD`] in thousandths.
+pub const MAX_LOAD_MILLI: u64 = 1_000_000_000_000;
 
 /// Longest `progress_deadline` of a service.
 pub const MAX_PROGRESS_DEADLINE: Span = Span::from_secs(7 * 24 * 3600);
@@ -116,8 +119,9 @@ impl ScaleSpec {
     }
 }
 
-/// Measured value by which the number of replicas is decided. The names are those of ZenML's `ResourceSettings`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Measured value by which the number of replicas is decided. The first four have the names of ZenML's
+/// `ResourceSettings`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ScaleMetric {
@@ -129,6 +133,10 @@ pub enum ScaleMetric {
     Concurrency,
     /// Requests per second.
     Rps,
+    /// Time in which GPUs are busy, in percent of all GPUs of a replica.
+    Gpu,
+    /// The metric of this name, which replicas serve themselves.
+    Named(MetricName),
 }
 
 /// Requests that a reporter counts for a service.
@@ -141,25 +149,28 @@ pub struct RequestLoad {
 }
 
 impl ScaleMetric {
-    /// All metrics, in display order.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Memory, Self::Concurrency, Self::Rps];
+    /// The metrics of ZenML, in display order.
+    pub const OF_ZENML: [Self; 4] = [Self::Cpu, Self::Memory, Self::Concurrency, Self::Rps];
 
     /// The word as the API writes it.
-    pub const fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::Cpu => "cpu",
             Self::Memory => "memory",
             Self::Concurrency => "concurrency",
             Self::Rps => "rps",
+            Self::Gpu => "gpu",
+            Self::Named(name) => name.as_str(),
         }
     }
-}
 
-impl FromStr for ScaleMetric {
-    type Err = ScaleMetricError;
-
-    fn from_str(text: &str) -> Result<Self, ScaleMetricError> {
-        let known = Self::ALL.into_iter().find(|metric| metric.as_str() == text);
+    /// Reads a metric of ZenML.
+    ///
+    /// # Errors
+    /// The text is not one of the four.
+    pub fn of_zenml(text: &str) -> Result<Self, ScaleMetricError> {
+        let mut known = Self::OF_ZENML.into_iter();
+        let known = known.find(|metric| metric.as_str() == text);
         known.ok_or_else(|| ScaleMetricError {
             text: text.escape_default().to_string(),
         })
@@ -172,9 +183,11 @@ impl fmt::Display for ScaleMetric {
     }
 }
 
-/// Error for a text that is not a metric.
+/// Error for a text that is not a metric of ZenML.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a metric: write cpu, memory, concurrency or rps")]
+#[error(
+    "`{text}` is not a metric of ZenML: write cpu, memory, concurrency or rps, or name `gpu` or a metric of the replica in `autoscaling.metric`"
+)]
 pub struct ScaleMetricError {
     /// The rejected text, escaped.
     pub text: String,

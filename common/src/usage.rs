@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::AttemptId;
+use crate::metric::MetricReading;
 
 /// Usage of all processes of an attempt. On hosts without accounting control groups it covers only the main process and
 /// its waited-for children.
@@ -37,6 +38,23 @@ pub struct UsageReport {
     pub mcpu: Option<u64>,
     /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
+    /// Part of its GPUs that its processes keep busy, in thousandths of a percent of all of them.
+    pub gpu_milli: Option<u64>,
+    /// The metric that it serves itself, if it is asked for one.
+    pub metric: Option<MetricReading>,
+}
+
+impl UsageReport {
+    /// A report that tells nothing.
+    pub const fn empty(attempt: AttemptId) -> Self {
+        Self {
+            attempt,
+            mcpu: None,
+            memory_bytes: None,
+            gpu_milli: None,
+            metric: None,
+        }
+    }
 }
 
 impl Usage {

@@ -9,6 +9,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::id::AttemptId;
+use sluice_common::metric::MetricName;
 use sluice_common::port::PortName;
 use sluice_common::probe::{
     FAILURE_AGAIN, HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes,
@@ -50,6 +52,15 @@ pub enum ProbeCheck {
     Tcp { port: u16 },
     /// Run a program inside the step.
     Command { command: Vec<String> },
+}
+
+/// A metric that an attempt serves at a port of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricTarget {
+    pub attempt: AttemptId,
+    pub name: MetricName,
+    pub port: u16,
+    pub path: String,
 }
 
 /// Ports and probes of an attempt, and what is known of its readiness.
@@ -183,6 +194,18 @@ impl Endpoint {
             .map(|(_, port)| *port)
     }
 
+    /// The metric of an attempt that is ready.
+    pub(crate) fn metric(&self, attempt: &AttemptId) -> Option<MetricTarget> {
+        let metric = self.stored.probes.metric.as_ref();
+        let metric = metric.filter(|_| self.state().is_ready)?;
+        Some(MetricTarget {
+            attempt: attempt.clone(),
+            name: metric.name.clone(),
+            port: self.port(&metric.port)?,
+            path: metric.path.clone(),
+        })
+    }
+
     /// The check for a probe, with the number of its port.
     pub(crate) fn check_of(&self, action: &ProbeAction) -> Option<ProbeCheck> {
         Some(match action {
@@ -313,6 +336,7 @@ mod tests {
             probes: Probes {
                 readiness: Some(probe(2, 2)),
                 liveness: Some(probe(3, 1)),
+                metric: None,
             },
             ..StoredEndpoint::default()
         })

@@ -54,7 +54,7 @@ mod suspend;
 mod waiting;
 
 pub use crate::core::Core;
-pub use endpoint::{ProbeCheck, StoredEndpoint};
+pub use endpoint::{MetricTarget, ProbeCheck, StoredEndpoint};
 pub use gpus::{GpuHolders, StoredGpu, StoredGpus};
 pub use input::{
     GpuHealth, GpuObservation, GpuScan, Input, InputsFailure, LinkId, Now, ProbeOutcome,

@@ -1,12 +1,13 @@
 //! Detects NVIDIA GPUs by the driver's library (NVML), opened at run time: a host without it is a CPU-only
 //! host. This file owns the library and the last report. The parts are `device` (facts of a GPU), `board` (the
 //! hardware), `memory`, `mig` (instances), `nodes`, `reading` and `xid` (values that change), `condition` (what makes it
-//! unfit), `glance` (current users), `raw` (queries that the wrapper crate lacks).
+//! unfit), `glance` (current users), `activity` (use by attempts), `raw` (queries that the wrapper crate lacks).
 //!
 //! Only functions in NVIDIA's documentation are called. A GPU without handle or UUID is skipped. Any other
 //! query that fails leaves one field empty, with a note if the failure says something about the host; a
 //! feature that the model lacks does not.
 
+mod activity;
 mod answer;
 mod board;
 mod condition;
@@ -29,12 +30,14 @@ use serde::{Deserialize, Serialize};
 use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
+use activity::ActivityReader;
 use answer::{is_gone, line, words};
 use condition::{HealthChecker, LinkCount};
 use device::GpuFacts;
 use glance::UseScanner;
 use mig::MigModes;
 
+pub(crate) use activity::GpuActivity;
 pub(crate) use glance::GpuUses;
 pub(crate) use xid::listen;
 
@@ -52,6 +55,9 @@ pub(crate) struct DriverReport {
     #[serde(default)]
     pub(crate) empty_gpus: Vec<Gpu>,
     pub(crate) readings: Vec<GpuReading>,
+    /// Use of whole GPUs.
+    #[serde(default)]
+    pub(crate) activity: BTreeMap<String, GpuActivity>,
     /// Whole GPUs whose clocks are throttled by hardware, with the cause.
     pub(crate) slowed: BTreeMap<String, String>,
     /// Conditions of whole GPUs that make them unfit.
@@ -72,6 +78,7 @@ pub(crate) struct Driver {
     modes: MigModes,
     conditions: HealthChecker,
     use_scanner: UseScanner,
+    activity_reader: ActivityReader,
     /// The last report, used if a query of the whole driver fails once.
     last: DriverReport,
 }
@@ -86,6 +93,7 @@ impl Driver {
             modes: MigModes::default(),
             conditions: HealthChecker::default(),
             use_scanner: UseScanner::default(),
+            activity_reader: ActivityReader::default(),
             last: DriverReport::default(),
         }
     }
@@ -129,6 +137,7 @@ impl Driver {
         report.is_stale = !report.gpus.is_empty();
         report.gpus_unknown = report.gpus.is_empty() && absence.hides_gpus;
         report.readings.clear();
+        report.activity.clear();
         report.notes = Notes::default();
         report.notes.add(absence.why);
         report
@@ -190,6 +199,7 @@ impl Driver {
             }
         }
         self.conditions.judge_links(&links, &mut report.conditions);
+        self.activity_reader.retain(|uuid| seen.contains(uuid));
         let last = self.last.gpus.iter();
         let silent = last.filter(|gpu| !seen.contains(gpu.whole()));
         report.gpus.extend(silent.cloned());
@@ -216,6 +226,10 @@ impl Driver {
         }
         warn_of_persistence(device, index, &mut report.notes);
         mig::units(device, whole, &mut self.modes, &self.last.gpus, report);
+        if self.modes.is_whole(uuid) {
+            let activity = self.activity_reader.of(device, uuid);
+            report.activity.insert(uuid.to_owned(), activity);
+        }
     }
 
     fn version(&self, nvml: &Nvml, notes: &mut Notes) -> Option<String> {

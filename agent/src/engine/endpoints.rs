@@ -5,6 +5,7 @@ use sluice_common::wire::ToNode;
 
 use super::Engine;
 use crate::epoch::EpochError;
+use crate::metrics::MetricReader;
 use crate::ports::PortSearch;
 use crate::probes::ProbeRunner;
 
@@ -12,6 +13,7 @@ use crate::probes::ProbeRunner;
 pub(crate) struct PortsAndProbes {
     pub(crate) ports: PortSearch,
     pub(crate) probe_runner: ProbeRunner,
+    pub(crate) metric_reader: MetricReader,
 }
 
 impl Engine {

@@ -11,8 +11,9 @@ use sluice_common::usage::UsageReport;
 use sluice_common::wire::FromNode;
 
 use super::Engine;
+use crate::clock;
 use crate::epoch::EpochError;
-use crate::event::ToLink;
+use crate::event::{ToLink, UsageEvent};
 
 impl Engine {
     pub(super) fn on_supervisor_up(&mut self, input: Input) -> Result<(), EpochError> {
@@ -80,8 +81,29 @@ impl Engine {
         }
     }
 
+    pub(super) fn on_usage(&mut self, event: UsageEvent) {
+        match event {
+            UsageEvent::Measured(usages) => self.on_measured(usages),
+            UsageEvent::Metrics(usages) => self.tell_usages(usages),
+            UsageEvent::Gpus(usage) => self.gpu_usage = *usage,
+        }
+    }
+
+    /// Reports what attempts use, with their GPUs, and begins to read the metrics that they serve.
+    fn on_measured(&self, mut usages: Vec<UsageReport>) {
+        let by = self.capabilities.get(&Capability::Kill);
+        let has_groups = matches!(by, Some(Mechanism::Cgroup2 | Mechanism::Cgroup1));
+        let now = clock::boot();
+        for report in &mut usages {
+            let (attempt, gpus) = (&report.attempt, self.core.gpus_of(&report.attempt));
+            report.gpu_milli = self.gpu_usage.busy_milli(attempt, gpus, has_groups, now);
+        }
+        self.tell_usages(usages);
+        self.probes.metric_reader.begin(self.core.metrics());
+    }
+
     /// A report that does not fit into the queue is dropped, as with readings.
-    pub(super) fn tell_usages(&self, usages: Vec<UsageReport>) {
+    fn tell_usages(&self, usages: Vec<UsageReport>) {
         if let Some((_, outbox)) = self.link.as_ref().filter(|_| !usages.is_empty()) {
             let _ = outbox.try_send(ToLink::Say(FromNode::Usages(usages)));
         }

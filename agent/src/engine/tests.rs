@@ -15,6 +15,7 @@ use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
 
 use super::*;
+use crate::metrics::MetricReader;
 use crate::ports::PortSearch;
 use crate::probes::ProbeRunner;
 
@@ -80,6 +81,7 @@ impl TestEngine {
                     Arc::clone(&live),
                     mpsc::channel(1).0.downgrade(),
                 ),
+                metric_reader: MetricReader::new(mpsc::channel(1).0.downgrade()),
             },
         );
         let (outbox, link) = mpsc::channel(OUTBOX);

@@ -1,13 +1,16 @@
-//! Fuzz targets for text from the host, such as unexpected kernel or driver files, and for stored warrants.
+//! Fuzz targets for text from the host, such as unexpected kernel or driver files, for stored warrants, and for metrics
+//! that attempts serve.
 
 use std::fs;
 use std::path::Path;
 
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_WARRANT_BYTES;
+use sluice_common::service::MAX_LOAD_MILLI;
 use sluice_fuzz::{Fuzz, place_for_files};
 
 use crate::detect;
+use crate::metrics::MetricParser;
 use crate::warrants::Warrants;
 
 /// The lines are the list of processors, that of a node, and that of a core's threads.
@@ -91,4 +94,33 @@ fn what_a_host_says() {
                 _ => drop(detect::load_milli(&text)),
             }
         });
+}
+
+/// The sum of a metric does not depend on the pieces in which the text comes.
+#[test]
+fn metrics_of_attempts() {
+    let words = [
+        "q{a=\"b\",c=\"\\\"d\"} ",
+        "q 1.5\n",
+        "q NaN\n",
+        "# TYPE q gauge\n",
+        "+Inf",
+        "1e308",
+        " 1700000000000\n",
+    ];
+    let sum = |input: &[u8], size: usize| {
+        let mut sum = MetricParser::new("q");
+        for piece in input.chunks(size) {
+            sum.push(piece)?;
+        }
+        sum.end()
+    };
+    Fuzz::new("agent-metrics").words(&words).run(|input| {
+        let whole = sum(input, usize::MAX);
+        assert_eq!(sum(input, 3), whole);
+        match whole {
+            Ok(milli) => assert!(milli <= MAX_LOAD_MILLI),
+            Err(why) => assert!(why.len() < 200 && !why.contains(char::is_control), "{why}"),
+        }
+    });
 }

@@ -28,6 +28,7 @@ use sluice_cgroups::setting::GroupLimits;
 use sluice_cgroups::unified::Unified;
 use sluice_cgroups::watch::GroupWatch;
 use sluice_cgroups::{Controller, Hierarchies, memory, pids, usage};
+use sluice_common::attempt_dir::GROUP_PREFIX;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::CpuSet;
@@ -39,9 +40,6 @@ use tracing::{error, info, warn};
 
 use self::devices::DeviceFilters;
 use self::options::{GroupOptions, ParentGroup};
-
-/// First part of the directory name of an attempt's group; no kernel file begins with it.
-const PREFIX: &str = "attempt-";
 
 /// Control groups of all attempts.
 #[derive(Debug)]
@@ -469,9 +467,9 @@ fn tell<T>(opened: Result<T, GroupError>) -> Option<T> {
 }
 
 fn directory(attempt: &AttemptId) -> PathBuf {
-    PathBuf::from(format!("{PREFIX}{attempt}"))
+    PathBuf::from(format!("{GROUP_PREFIX}{attempt}"))
 }
 
 fn attempt_in(name: &str) -> Option<AttemptId> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+    name.strip_prefix(GROUP_PREFIX)?.parse().ok()
 }

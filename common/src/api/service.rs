@@ -11,7 +11,7 @@ use super::{ChangeOutcome, PreviewView};
 use crate::environment::Environment;
 use crate::pool::HostPlacement;
 use crate::request::{ResourceSettings, RolloutRequest};
-use crate::service::{ScaleMetric, ServiceState};
+use crate::service::ServiceState;
 use crate::state::StepState;
 
 /// A service: a step that is kept running in a number of replicas.
@@ -94,8 +94,14 @@ pub struct ServiceView {
     schemars(rename = "Autoscaling")
 )]
 pub struct AutoscalingView {
-    /// The metric that decides.
-    pub metric: ScaleMetric,
+    /// The metric that decides: `cpu`, `memory`, `concurrency`, `rps`, `gpu`, or one that the replicas serve.
+    pub metric: String,
+    /// Name of the port at which the replicas serve it; omitted if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// Path at which they serve it; omitted if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Target of the metric for each replica.
     pub target: f64,
     /// Value of the metric for all replicas together; `null` if it is unknown, so that the number stays.

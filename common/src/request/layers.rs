@@ -224,6 +224,15 @@ impl ResourceSettings {
             autoscaling_target: self.autoscaling_target.or(below.autoscaling_target),
             max_concurrency: self.max_concurrency.or(below.max_concurrency),
             storage: self.storage.or(below.storage),
+            gpu_class: self.gpu_class.or(below.gpu_class),
+            resources: self.resources.or(below.resources),
+            reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
+            allocation_wait_timeout_seconds: self
+                .allocation_wait_timeout_seconds
+                .or(below.allocation_wait_timeout_seconds),
+            initialization_lease_seconds: self
+                .initialization_lease_seconds
+                .or(below.initialization_lease_seconds),
         }
     }
 }

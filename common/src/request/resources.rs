@@ -5,6 +5,8 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
+use super::demand::ResourceDemands;
+use crate::allocation::ReclaimTolerance;
 use crate::mig::MigRequest;
 
 /// Requested resources per host, with the field names of ZenML's `ResourceSettings`, whose settings objects are
@@ -49,6 +51,21 @@ pub struct ResourceSettings {
     /// Most requests that one replica of a service is given at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrency: Option<u64>,
+    /// ZenML's name for `platform`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_class: Option<String>,
+    /// ZenML's newer name for `pool_resources`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceDemands>,
+    /// ZenML's newer name for `preemptible`: `none` is `false`, `coordinated` and `any` are `true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaim_tolerance: Option<ReclaimTolerance>,
+    /// ZenML's name for `queue_timeout`, in seconds; `queue_timeout` itself goes before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation_wait_timeout_seconds: Option<u64>,
+    /// Part of ZenML's settings that changes nothing: what a step is granted stays its own while it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialization_lease_seconds: Option<u64>,
 }
 
 /// No value of `cpu_count` is NaN, so equality is total.

@@ -13,8 +13,8 @@ use crate::error_code::ErrorCode;
 use crate::id::ServiceName;
 use crate::pool::HostPlacement;
 use crate::service::{
-    DEFAULT_DOWN_AFTER, MAX_DOWN_AFTER, MAX_DRAIN_TIMEOUT, MAX_LOAD, MAX_PROGRESS_DEADLINE,
-    MAX_REPLICAS, MAX_SERVICE_NAME_BYTES, RolloutSpec, ScaleMetric, ScaleSpec, ServiceSpec,
+    MAX_DRAIN_TIMEOUT, MAX_LOAD, MAX_PROGRESS_DEADLINE, MAX_REPLICAS, MAX_SERVICE_NAME_BYTES,
+    RolloutSpec, ScaleSpec, ServiceSpec,
 };
 use crate::step::StepSpec;
 use crate::time::Span;
@@ -83,16 +83,6 @@ impl RolloutRequest {
     }
 }
 
-/// Terms by which the number of replicas of a service follows its load, as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct AutoscalingRequest {
-    /// Time for which fewer replicas must be enough before there are fewer, such as `1m`; `5m` if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub down_after: Option<String>,
-}
-
 impl StepRequest {
     /// Checks a service: its name, its replica as a step, and its number of replicas. `name` is that of the call.
     ///
@@ -114,14 +104,16 @@ impl StepRequest {
             .placement
             .take()
             .unwrap_or_else(HostPlacement::of_services);
+        let terms = self.autoscaling.clone();
         let scale = self.take_scale()?;
         // The pool must not fill in retries: the service starts a new replica for each that ends.
         self.retries = Some(0);
         self.name = Some(name.as_str().to_owned());
-        let replica = StepSpec {
+        let mut replica = StepSpec {
             inherited,
             ..self.check()?
         };
+        replica.probes.metric = terms.unwrap_or_default().source(&scale, &replica.ports)?;
         let spec = ServiceSpec {
             scale,
             rollout,
@@ -189,16 +181,8 @@ impl StepRequest {
             None if is_range => written.range()?,
             None => ScaleSpec::fixed(1),
         };
-        written.check_metric(&mut scale)?;
-        if let Some(terms) = self.autoscaling.take() {
-            let field = "autoscaling.down_after";
-            let down_after = terms.down_after.as_deref();
-            scale.down_after = check_span(field, down_after, DEFAULT_DOWN_AFTER, MAX_DOWN_AFTER)?;
-            if scale.metric.is_none() {
-                let why = "nothing decides about the number of replicas: name it in `resources.autoscaling_metric`";
-                return Err(FieldError::new(ErrorCode::InvalidMetric, field, why));
-            }
-        }
+        let terms = self.autoscaling.take().unwrap_or_default();
+        terms.check(&written, &mut scale)?;
         Ok(scale)
     }
 
@@ -276,70 +260,6 @@ impl ResourceSettings {
             ..ScaleSpec::fixed(min)
         })
     }
-
-    fn check_metric(&self, scale: &mut ScaleSpec) -> Result<(), FieldError> {
-        let wrong = |field: &str, why: &dyn core::fmt::Display| {
-            FieldError::new(ErrorCode::InvalidMetric, format!("resources.{field}"), why)
-        };
-        let metric = self
-            .autoscaling_metric
-            .as_deref()
-            .map(str::parse::<ScaleMetric>);
-        let metric = metric.transpose();
-        scale.metric = metric.map_err(|e| wrong("autoscaling_metric", &e))?;
-        if self.max_concurrency == Some(0) {
-            let why = "0 requests at once would let nobody in: write 1 or more, or leave it out for no limit";
-            return Err(wrong("max_concurrency", &why));
-        }
-        scale.max_concurrency = self.max_concurrency;
-        // A replica that takes so many at once is full with them.
-        let by_concurrency = scale
-            .max_concurrency
-            .filter(|_| scale.metric == Some(ScaleMetric::Concurrency));
-        let by_concurrency = by_concurrency.map(|max| max.saturating_mul(1000));
-        scale.target_milli = match (scale.metric, self.autoscaling_target) {
-            (None, None) => None,
-            (None, Some(target)) => {
-                let why = format!(
-                    "{target} of what? Name it in `autoscaling_metric`: cpu, memory, concurrency or rps"
-                );
-                return Err(wrong("autoscaling_target", &why));
-            }
-            (Some(metric), Some(target)) => Some(
-                target_milli(metric, target).map_err(|why| wrong("autoscaling_target", &why))?,
-            ),
-            (Some(_), None) if by_concurrency.is_some() => by_concurrency,
-            (Some(metric), None) => {
-                let why =
-                    format!("`{metric}` has no target: write `autoscaling_target`, such as 70");
-                return Err(wrong("autoscaling_metric", &why));
-            }
-        };
-        if scale.metric.is_some() && scale.min == scale.max {
-            let why = format!(
-                "the number of replicas is fixed to {}, so `{}` decides nothing: set `min_replicas` below `max_replicas`",
-                scale.min,
-                scale.metric.map_or("", ScaleMetric::as_str)
-            );
-            // ZenML accepts this for a fixed number, but a service that never scales by its metric surprises its owner.
-            return Err(wrong("autoscaling_metric", &why));
-        }
-        Ok(())
-    }
-}
-
-/// Reads a target in thousandths. Decimals occur only in requests.
-fn target_milli(metric: ScaleMetric, target: f64) -> Result<u64, String> {
-    let most = match metric {
-        ScaleMetric::Cpu | ScaleMetric::Memory => 100.0,
-        ScaleMetric::Concurrency | ScaleMetric::Rps => MAX_LOAD,
-    };
-    if !(target.is_finite() && target > 0.0 && target <= most) {
-        return Err(format!(
-            "{target} is no target of `{metric}`: write more than 0 and at most {most}"
-        ));
-    }
-    Ok(ceil_thousandths(target))
 }
 
 /// Reads a reported value of a metric in thousandths.
@@ -373,6 +293,7 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
+    use crate::service::ScaleMetric;
 
     fn service(json: &str) -> Result<ServiceSpec, FieldError> {
         let request: StepRequest = serde_json::from_str(json).unwrap();
@@ -422,8 +343,8 @@ mod tests {
             (0, MAX_REPLICAS, true)
         );
         assert_eq!(
-            (scale.metric, scale.target_milli),
-            (Some(ScaleMetric::Rps), Some(2500))
+            (&scale.metric, scale.target_milli),
+            (&Some(ScaleMetric::Rps), Some(2500))
         );
         assert_eq!(
             (
@@ -460,7 +381,7 @@ mod tests {
             (
                 r#""max_replicas":3,"autoscaling_metric":"qps""#,
                 "autoscaling_metric",
-                "`qps` is not a metric",
+                "`qps` is not a metric of ZenML",
             ),
             (
                 r#""max_replicas":3,"autoscaling_metric":"cpu""#,
@@ -473,9 +394,9 @@ mod tests {
                 "3 of what?",
             ),
             (
-                r#""max_replicas":3,"autoscaling_metric":"cpu","autoscaling_target":170"#,
+                r#""max_replicas":3,"autoscaling_metric":"cpu","autoscaling_target":-70"#,
                 "autoscaling_target",
-                "170 is no target of `cpu`: write more than 0 and at most 100",
+                "-70 is no target of `cpu`: write more than 0 and at most 1000000000",
             ),
             (
                 r#""max_replicas":3,"autoscaling_metric":"rps","autoscaling_target":0"#,

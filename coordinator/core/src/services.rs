@@ -91,7 +91,7 @@ fn rescale(ctx: &mut Context, name: &ServiceName) -> (bool, Option<Time>) {
         return (false, None);
     };
     let scale = service.scale.clone();
-    let Some(metric) = scale.metric else {
+    let Some(metric) = scale.metric.clone() else {
         return (false, None);
     };
     let count = service.count;

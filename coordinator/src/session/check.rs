@@ -12,9 +12,11 @@ use sluice_common::keep::MAX_KEPT_WHY_BYTES;
 use sluice_common::limit::{
     MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS,
 };
+use sluice_common::metric::MAX_UNKNOWN_BYTES;
 use sluice_common::port::MAX_PORTS;
 use sluice_common::probe::{EndpointReport, MAX_SAW_BYTES};
 use sluice_common::supervision::Exit;
+use sluice_common::usage::UsageReport;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, SuspendFailure};
 
 /// Longest key of a label in bytes.
@@ -331,12 +333,21 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, InvalidMessag
         FromNode::Supervisor(state) => supervisor(state),
         FromNode::Endpoint(report) => endpoint(report)?,
         FromNode::Carved { gpu, outcome } => carved(gpu, outcome)?,
-        FromNode::Usages(usages) => usages.truncate(MAX_ATTEMPTS_PER_NODE),
+        FromNode::Usages(found) => usages(found),
         FromNode::Checkpoint { .. }
         | FromNode::Health(HostHealth::Fit)
         | FromNode::Warrant { .. } => {}
     }
     Ok(message)
+}
+
+/// Cuts what a host says about the use of attempts: replicas may have written why their metric is unknown.
+fn usages(found: &mut Vec<UsageReport>) {
+    found.truncate(MAX_ATTEMPTS_PER_NODE);
+    let readings = found.iter_mut().filter_map(|it| it.metric.as_mut());
+    for why in readings.filter_map(|it| it.value.as_mut().err()) {
+        tidy(why, MAX_UNKNOWN_BYTES);
+    }
 }
 
 /// Validates the ports and the readiness of an attempt. What a probe saw is cut.
@@ -376,6 +387,7 @@ mod tests {
     use sluice_common::id::{BootId, PoolName};
     use sluice_common::inventory::Gpu;
     use sluice_common::keep::KeptFiles;
+    use sluice_common::metric::MetricReading;
     use sluice_common::time::Time;
     use sluice_common::usage::Usage;
     use sluice_common::wire::{AttemptEnd, AttemptStatus, PROTOCOL_VERSION};
@@ -524,5 +536,23 @@ mod tests {
                 "{text:?}"
             );
         }
+    }
+
+    #[test]
+    fn why_a_metric_is_unknown_is_cut_and_steers_no_terminal() {
+        let report = UsageReport {
+            metric: Some(MetricReading {
+                name: "q".parse().unwrap(),
+                value: Err("\u{1b}[2J\u{e4}".repeat(500)),
+            }),
+            ..UsageReport::empty("a.1".parse().unwrap())
+        };
+        let many = vec![report; MAX_ATTEMPTS_PER_NODE + 1];
+        let Ok(FromNode::Usages(found)) = from_node(FromNode::Usages(many)) else {
+            panic!("it is refused");
+        };
+        assert_eq!(found.len(), MAX_ATTEMPTS_PER_NODE);
+        let why = found[0].metric.clone().unwrap().value.unwrap_err();
+        assert!(why.len() <= MAX_UNKNOWN_BYTES && !why.contains(char::is_control));
     }
 }

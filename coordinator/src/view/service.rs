@@ -76,18 +76,17 @@ fn requests(load: RequestLoad) -> RequestsView {
 /// The number of replicas by the load, with the reason as a sentence.
 fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<AutoscalingView> {
     let scale = &known.scale;
-    let metric = scale.metric?;
+    let metric = scale.metric.as_ref()?;
     let target = whole(scale.target_milli?);
     let total = load.and_then(|load| load.total_milli).map(whole);
     let needed = load.and_then(|load| load.needed);
+    let unread = load.and_then(|load| load.unread.as_ref());
+    let unread = unread.map(|(step, why)| format!("; of {step} it is unknown: {why}"));
     let count = known.count;
     let message = match (total, needed) {
         (None, _) | (_, None) => {
-            let by = match metric {
-                ScaleMetric::Cpu | ScaleMetric::Memory => "no host has measured",
-                ScaleMetric::Concurrency | ScaleMetric::Rps => "no gateway has reported",
-            };
-            format!("{by} `{metric}` for 15 seconds, so the number stays at {count}")
+            let why = unknown(known, metric);
+            format!("{why}, so the number stays at {count}")
         }
         (Some(total), Some(needed)) => {
             let load = format!("`{metric}` is {total}, with a target of {target} for each replica");
@@ -101,14 +100,34 @@ fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<Autoscalin
             }
         }
     };
+    let source = known.replica().and_then(|spec| spec.probes.metric.as_ref());
     Some(AutoscalingView {
-        metric,
+        metric: metric.to_string(),
+        port: source.map(|it| it.port.to_string()),
+        path: source.map(|it| it.path.clone()),
         target,
         total,
         needed,
         down_after: duration(scale.down_after),
-        message,
+        message: message + &unread.unwrap_or_default(),
     })
+}
+
+/// Why a metric is unknown.
+fn unknown(known: &Service, metric: &ScaleMetric) -> String {
+    let by = match metric {
+        ScaleMetric::Cpu | ScaleMetric::Memory | ScaleMetric::Gpu => "no host has measured",
+        ScaleMetric::Concurrency | ScaleMetric::Rps => "no gateway has reported",
+        ScaleMetric::Named(name) => {
+            let source = known.replica().and_then(|spec| spec.probes.metric.as_ref());
+            if source.is_none_or(|it| it.name != *name) {
+                // An older version is back.
+                return format!("this version of the replicas serves no `{metric}`");
+            }
+            "no host has read"
+        }
+    };
+    format!("{by} `{metric}` for 15 seconds")
 }
 
 fn whole(milli: u64) -> f64 {
@@ -144,11 +163,13 @@ pub fn pool_of(service: &Service) -> Option<&PoolName> {
 fn resources(spec: &StepSpec, scale: &ScaleSpec) -> ResourceSettings {
     let range = !scale.fixed;
     let max = if scale.unlimited { 0 } else { scale.max.into() };
+    let of_zenml = scale.metric.as_ref();
+    let of_zenml = of_zenml.filter(|metric| ScaleMetric::OF_ZENML.contains(metric));
     ResourceSettings {
         min_replicas: range.then(|| scale.min.into()),
         max_replicas: range.then_some(max),
-        autoscaling_metric: scale.metric.map(|it| it.to_string()),
-        autoscaling_target: scale.target_milli.map(whole),
+        autoscaling_metric: of_zenml.map(ToString::to_string),
+        autoscaling_target: scale.target_milli.filter(|_| of_zenml.is_some()).map(whole),
         max_concurrency: scale.max_concurrency,
         ..spec.resources.clone()
     }

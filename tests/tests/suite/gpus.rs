@@ -1050,3 +1050,33 @@ fn what_cannot_be_true_is_dropped_and_told() {
         assert!(notes(&found).contains(words), "{words}: {}", notes(&found));
     }
 }
+
+#[test]
+fn the_number_of_replicas_follows_how_busy_their_gpus_are() {
+    let (_folder, path) = changed("l40sx4.json", |_| {});
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let document = "kind: service\nname: web\ncommand: [sleep, infinity]\n\
+                    resources: {gpu_count: 1, min_replicas: 1, max_replicas: 2}\n\
+                    autoscaling: {metric: gpu, target: 50}\n";
+    let written = dev.folder().join("web.yaml");
+    fs::write(&written, document).unwrap();
+    dev.ok(&["apply", "-f", written.to_str().unwrap()]);
+    let step = dev.step_in("web-1", &["running"]);
+    let gpu = step["placements"][0]["gpus"][0].as_str().unwrap();
+    let pid = sluice_tests::eventually("its process", || dev.processes("web-1").first().copied());
+    let total = || dev.call("GET", "/v1/services/web", None).1["autoscaling"]["total"].clone();
+    sluice_tests::eventually("a measurement", || (total() == 0.0).then_some(()));
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let gpus = file["gpus"].as_array_mut().unwrap().iter_mut();
+    let busy = gpus.filter(|it| it["uuid"] == gpu).next().unwrap();
+    busy["utilization"] = serde_json::json!({"gpu": 90, "memory": 1});
+    busy["processes"] = serde_json::json!([{"pid": pid}]);
+    rewrite(&path, &file);
+    dev.step_in("web-2", &["running"]);
+    let told = dev.ok(&["describe", "service", "web"]);
+    assert!(told.contains("`gpu` is "), "{told}");
+    assert!([90.0, 140.0].iter().any(|it| total() == *it), "{}", total());
+}

@@ -187,6 +187,40 @@ fn the_number_follows_the_cores_that_replicas_use() {
     dev.ok(&["delete", "service", "web"]);
 }
 
+#[test]
+fn the_number_follows_a_metric_that_replicas_serve() {
+    let dev = Dev::start();
+    let document = "kind: service\nname: web\ngrace_period: 1s\nrollout: {drain_timeout: 0s}\nports: [http]\n\
+                    probes: {readiness: {http: {path: /, port: http}, period: 1s}}\n\
+                    resources: {cpu_count: 0.1, min_replicas: 1, max_replicas: 2}\n\
+                    autoscaling: {metric: \"app:queue\", port: http, target: 4}\n\
+                    command: [sh, -c, 'echo app:queue 1 > metrics; exec python3 -m http.server $SLUICE_PORT']\n";
+    apply(&dev, document);
+    until_ready(&dev, &["web-1"]);
+    let scaling = || service(&dev)["autoscaling"].clone();
+    let serve = |text: &str| {
+        let write = format!("printf '{text}' > metrics");
+        dev.ok(&["exec", "web-1", "--", "sh", "-c", &write]);
+    };
+    eventually("a value", || (scaling()["total"] == 1.0).then_some(()));
+    serve(r#"# TYPE app:queue gauge\napp:queue{a="1"} 5\napp:queue{a="2"} 2.5\nother 9\n"#);
+    until_ready(&dev, &["web-1", "web-2"]);
+    serve(r"app:queue NaN\n");
+    let message = eventually("the reason", || {
+        let message = scaling()["message"].as_str().unwrap().to_owned();
+        message
+            .contains("of web-1 it is unknown")
+            .then_some(message)
+    });
+    assert!(message.contains("a series of it is NaN"), "{message}");
+    // The second serves 1, and the first counts as much as the target.
+    assert_eq!(scaling()["total"], 5.0, "{message}");
+    let told = dev.ok(&["describe", "service", "web"]);
+    assert!(told.contains("a series of it is NaN"), "{told}");
+    assert_eq!(service(&dev)["replicas"], 2);
+    dev.ok(&["delete", "service", "web"]);
+}
+
 /// Writes documents into a file of the cluster's folder; returns its path.
 fn file(dev: &Dev, documents: &str) -> String {
     let file = dev.folder().join("documents.yaml");

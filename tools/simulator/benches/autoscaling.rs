@@ -47,7 +47,7 @@ fn main() {
         (ScaleMetric::Rps, 120),
         (ScaleMetric::Rps, 300),
     ] {
-        let points = model(metric, down_after).run(&offered);
+        let points = model(metric.clone(), down_after).run(&offered);
         let used: f64 = points.iter().map(|it| f64::from(it.replicas)).sum();
         let requests: f64 = points.iter().map(|it| it.offered).sum();
         let waited: f64 = points.iter().map(|it| it.waiting).sum();

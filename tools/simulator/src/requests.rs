@@ -56,7 +56,7 @@ impl ServiceTerms {
                 waiting,
             });
             let concurrency = served * self.request_secs + waiting;
-            let load = match self.scale.metric {
+            let load = match &self.scale.metric {
                 Some(ScaleMetric::Rps) => *offered,
                 _ => concurrency,
             };

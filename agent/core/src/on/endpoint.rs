@@ -14,7 +14,7 @@ use sluice_common::wire::{Assignment, FromNode, StopReason};
 
 use crate::attempt::{Attempt, Effects, stopping};
 use crate::core::Core;
-use crate::endpoint::{Endpoint, ProbeEffect, REPEAT, StoredEndpoint};
+use crate::endpoint::{Endpoint, MetricTarget, ProbeEffect, REPEAT, StoredEndpoint};
 use crate::input::{LinkId, Now, ProbeOutcome, TimerKey};
 use crate::link::LinkStage;
 use crate::output::Output;
@@ -39,6 +39,13 @@ impl Core {
     pub fn port_of(&self, attempt: &AttemptId, name: &PortName) -> Option<u16> {
         let endpoint = self.endpoints.get(attempt);
         endpoint.filter(|it| it.is_running)?.port(name)
+    }
+
+    /// The metrics of the attempts that are ready.
+    pub fn metrics(&self) -> Vec<MetricTarget> {
+        let endpoints = self.endpoints.iter();
+        let metrics = endpoints.filter_map(|(id, endpoint)| endpoint.metric(id));
+        metrics.collect()
     }
 
     /// The ports of an assigned attempt; the error says why it cannot have any.

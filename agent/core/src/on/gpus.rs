@@ -43,6 +43,11 @@ impl Core {
         }
     }
 
+    /// The GPUs of an attempt, by UUID.
+    pub fn gpus_of(&self, id: &AttemptId) -> &[String] {
+        self.assigned_gpus.get(id).map_or(&[], Vec::as_slice)
+    }
+
     /// Waits for the GPUs of an attempt without processes, if it had any.
     pub(crate) fn await_gpus(&mut self, id: &AttemptId) {
         let assigned_gpus = self.assigned_gpus.get(id).cloned().unwrap_or_default();

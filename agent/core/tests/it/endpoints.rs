@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_core::{Core, Input, LinkId, Output, ProbeOutcome, StoredEndpoint, TimerKey};
 use sluice_common::id::AttemptId;
+use sluice_common::metric::MetricSource;
 use sluice_common::probe::{Probe, ProbeAction, ProbeKind, Probes};
 use sluice_common::supervision::FreezerState;
 use sluice_common::time::Span;
@@ -22,13 +23,22 @@ fn probe() -> Probe {
     }
 }
 
-/// An order to run a step with one port and both probes.
+fn metric() -> MetricSource {
+    MetricSource {
+        name: "queue".parse().expect("a name"),
+        port: "http".parse().expect("a name"),
+        path: "/m".to_owned(),
+    }
+}
+
+/// An order to run a step with one port, both probes and a metric.
 fn serve(id: &str) -> Input {
     let mut assignment = assignment(id);
     assignment.ports = vec!["http".parse().expect("a name")];
     assignment.probes = Probes {
         readiness: Some(probe()),
         liveness: Some(probe()),
+        metric: Some(metric()),
     };
     order(ToNode::Assign(Box::new(assignment)))
 }
@@ -148,6 +158,23 @@ fn a_port_is_told_by_its_name_while_its_process_runs() {
     assert_eq!(port(&harness, "c.1", "http"), None);
     harness.feed(stop("a.1", 10));
     assert_eq!(port(&harness, "a.1", "http"), None, "it is stopped");
+}
+
+#[test]
+fn the_metric_of_an_attempt_is_read_while_it_is_ready() {
+    let mut harness = Harness::linked();
+    let metrics = |harness: &Harness| -> Vec<(u16, String)> {
+        let found = harness.core.metrics().into_iter();
+        found.map(|it| (it.port, it.path)).collect()
+    };
+    begin(&mut harness, "a.1", &[20_000]);
+    harness.feed(Input::Attempt(running("a.1")));
+    assert_eq!(metrics(&harness), []);
+    let kind = ProbeKind::Readiness;
+    answer(&mut harness, "a.1", kind, ProbeOutcome::Succeeded);
+    assert_eq!(metrics(&harness), [(20_000, "/m".to_owned())]);
+    harness.feed(stop("a.1", 10));
+    assert_eq!(metrics(&harness), []);
 }
 
 #[test]

@@ -219,6 +219,7 @@ impl World {
         Probes {
             readiness: probe.clone(),
             liveness: probe,
+            metric: None,
         }
     }
 

@@ -23,6 +23,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::keep::KeptFiles;
 use sluice_common::lease::Challenge;
+use sluice_common::metric::{MetricReading, MetricSource};
 use sluice_common::probe::{
     EndpointReport, HttpTarget, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes,
 };
@@ -643,6 +644,11 @@ fn assignments() {
                 port: "h".parse().unwrap(),
             }))),
             liveness: Some(probe(ProbeAction::Command(vec!["x".into()]))),
+            metric: Some(MetricSource {
+                name: "q".parse().unwrap(),
+                port: "h".parse().unwrap(),
+                path: "/".into(),
+            }),
         },
     };
     let golden = format!(
@@ -690,7 +696,9 @@ fn assignments() {
            0200000000000000 0300000000000000 04000000 05000000 0600000000000000
          01 02000000                                  # liveness: a command
            0100000000000000 0100000000000000 'x'
-           0200000000000000 0300000000000000 04000000 05000000 0600000000000000",
+           0200000000000000 0300000000000000 04000000 05000000 0600000000000000
+         01 0100000000000000 'q'                      # metric
+           0100000000000000 'h' 0100000000000000 '/'",
         "09".repeat(32),
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
@@ -727,7 +735,7 @@ fn assignments() {
          0000000000000000 # warrant
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
          00 0000000000000000 0000000000000000 # container, inputs, keep
-         0000000000000000 00 00 # ports, readiness, liveness"
+         0000000000000000 00 00 00 # ports, readiness, liveness, metric"
     );
     check(&bare, &golden);
 }
@@ -761,13 +769,26 @@ fn ports_and_readiness() {
 
 #[test]
 fn what_attempts_use() {
-    let report = UsageReport {
-        attempt: attempt(),
-        mcpu: Some(5),
-        memory_bytes: None,
+    let read = |value| MetricReading {
+        name: "q".parse().unwrap(),
+        value,
     };
-    let golden = format!("0b000000 0100000000000000 {ATTEMPT} 01 0500000000000000 00");
-    check(&FromNode::Usages(vec![report]), &golden);
+    let report = |value| UsageReport {
+        mcpu: Some(5),
+        gpu_milli: Some(6),
+        metric: Some(read(value)),
+        ..UsageReport::empty(attempt())
+    };
+    let golden = format!(
+        "0b000000 0200000000000000
+         {ATTEMPT} 01 0500000000000000 00             # cores, memory
+         01 0600000000000000                          # GPUs
+         01 0100000000000000 'q' 00000000 0700000000000000
+         {ATTEMPT} 01 0500000000000000 00 01 0600000000000000
+         01 0100000000000000 'q' 01000000 0100000000000000 'x'"
+    );
+    let both = vec![report(Ok(7)), report(Err("x".into()))];
+    check(&FromNode::Usages(both), &golden);
 }
 
 #[test]

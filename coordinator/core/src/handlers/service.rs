@@ -102,6 +102,9 @@ fn put(ctx: &mut Context, name: &ServiceName, spec: Box<ServiceSpec>) -> Result<
             (retired.map_or(1, |retired| retired.next_revision), None)
         }
     };
+    if known.is_some_and(|before| before.scale.metric != spec.scale.metric) {
+        ctx.service_loads_mut(name).forget_used();
+    }
     ctx.record(service_put(name, revision, *spec, forgets));
     Ok(())
 }

@@ -39,7 +39,7 @@ pub struct ServiceScale {
 }
 
 /// The load by which the number of replicas of a service was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct ServiceLoad {
     pub metric: ScaleMetric,

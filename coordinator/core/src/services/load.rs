@@ -2,6 +2,7 @@
 //! reports, and an unknown load changes no number of replicas.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 
 use sluice_common::id::{ReporterName, StepId};
 use sluice_common::service::{RequestLoad, ScaleMetric};
@@ -17,7 +18,7 @@ const REPORT_LIMIT: Span = Span::from_secs(15);
 const MAX_REPORTERS: usize = 16;
 
 /// The load of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSummary {
     /// The requests that all reporters counted; `None` if nobody reported lately.
     pub requests: Option<RequestLoad>,
@@ -25,15 +26,17 @@ pub struct LoadSummary {
     pub total_milli: Option<u64>,
     /// Replicas that the load needed when it was looked at last.
     pub needed: Option<u32>,
+    /// A replica whose own metric its host could not read lately, with the reason.
+    pub unread: Option<(StepId, String)>,
 }
 
-/// What a replica used between two reports of its host.
+/// What a replica used between two reports of its host, or the value of its metric at the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReplicaUsage {
     /// Time of the report before.
     from: Option<Time>,
     at: Time,
-    /// Part of what the replica asks for, in thousandths of a percent.
+    /// Value of the service's metric, in thousandths.
     milli: u64,
 }
 
@@ -42,12 +45,17 @@ impl ReplicaUsage {
         now.since(self.at) < REPORT_LIMIT
     }
 
-    /// Whether all of it was used while the replica was ready: what a program uses to get ready is not load.
-    fn is_of(&self, phase: ReplicaPhase) -> bool {
+    /// Whether all of it was measured while the replica was ready: what a program uses to get ready is not load.
+    fn is_of(&self, phase: ReplicaPhase, metric: &ScaleMetric) -> bool {
         let ReplicaPhase::Serving { since } = phase else {
             return false;
         };
-        self.from.is_some_and(|from| from >= since)
+        let from = match metric {
+            ScaleMetric::Cpu | ScaleMetric::Gpu => self.from,
+            // These are values of a moment.
+            _ => Some(self.at),
+        };
+        from.is_some_and(|from| from >= since)
     }
 }
 
@@ -56,6 +64,8 @@ impl ReplicaUsage {
 pub(crate) struct ServiceLoads {
     reports: BTreeMap<ReporterName, (Time, RequestLoad)>,
     used: BTreeMap<StepId, ReplicaUsage>,
+    /// Why the metric of a replica is unknown.
+    unread: BTreeMap<StepId, (Time, String)>,
     pub(crate) history: Option<LoadHistory>,
 }
 
@@ -82,28 +92,46 @@ impl ServiceLoads {
     /// Takes what a replica uses.
     pub(crate) fn use_by(&mut self, replica: StepId, milli: u64, now: Time) {
         self.used.retain(|_, usage| usage.is_fresh(now));
+        self.unread.remove(&replica);
         let from = self.used.get(&replica).map(|usage| usage.at);
         let at = now;
         self.used.insert(replica, ReplicaUsage { from, at, milli });
     }
 
+    /// Takes why the metric of a replica is unknown. Its last value counts no more.
+    pub(crate) fn unread_by(&mut self, replica: StepId, why: String, now: Time) {
+        self.unread
+            .retain(|_, (at, _)| now.since(*at) < REPORT_LIMIT);
+        self.used.remove(&replica);
+        self.unread.insert(replica, (now, why));
+    }
+
+    /// Forgets values of another metric.
+    pub(crate) fn forget_used(&mut self) {
+        self.used.clear();
+        self.unread.clear();
+    }
+
     /// The value of the service's metric for all replicas together, in thousandths; `None` if it is unknown.
     pub(crate) fn total_milli(&self, service: &Service, now: Time) -> Option<u64> {
         let requests = self.requests(now);
-        match service.scale.metric? {
+        match service.scale.metric.as_ref()? {
             ScaleMetric::Concurrency => requests.map(|load| load.concurrency_milli),
             ScaleMetric::Rps => requests.map(|load| load.rps_milli),
-            ScaleMetric::Cpu | ScaleMetric::Memory => self.used_milli(service, now),
+            ScaleMetric::Cpu | ScaleMetric::Memory | ScaleMetric::Gpu | ScaleMetric::Named(_) => {
+                self.used_milli(service, now)
+            }
         }
     }
 
     /// Sum of what the replicas that are ready use. One that nobody measured lately counts as much as the target.
     fn used_milli(&self, service: &Service, now: Time) -> Option<u64> {
         let target = service.scale.target_milli?;
+        let metric = service.scale.metric.as_ref()?;
         let serving = service.live().filter(|it| it.phase.is_serving());
         let fresh = serving.map(|replica| {
             let used = self.used.get(&replica.step);
-            used.filter(|usage| usage.is_fresh(now) && usage.is_of(replica.phase))
+            used.filter(|usage| usage.is_fresh(now) && usage.is_of(replica.phase, metric))
         });
         let (mut total, mut is_known) = (0_u64, false);
         for used in fresh {
@@ -119,7 +147,16 @@ impl ServiceLoads {
             requests: self.requests(now),
             total_milli: self.total_milli(service, now),
             needed: self.history.as_ref().map(LoadHistory::needed),
+            unread: self.unread(service, now),
         }
+    }
+
+    fn unread(&self, service: &Service, now: Time) -> Option<(StepId, String)> {
+        let mut serving = service.live().filter(|it| it.phase.is_serving());
+        serving.find_map(|replica| {
+            let (at, why) = self.unread.get(&replica.step)?;
+            (now.since(*at) < REPORT_LIMIT).then(|| (replica.step.clone(), why.clone()))
+        })
     }
 
     /// The time at which the first report ceases to count.

@@ -1,6 +1,10 @@
 //! Services whose number of replicas follows their load.
 
+use alloc::borrow::ToOwned;
+use alloc::string::ToString;
+
 use sluice_common::id::ReporterName;
+use sluice_common::metric::MetricReading;
 use sluice_common::pool::PolicySpec;
 use sluice_common::service::{RequestLoad, ScaleMetric, ScaleSpec};
 use sluice_common::time::Span;
@@ -70,7 +74,7 @@ fn replicas_follow_the_requests_that_gateways_count() {
         let Record::ServiceScaled(it) = &entry.record else {
             return None;
         };
-        Some((it.count, it.load.unwrap().total_milli))
+        Some((it.count, it.load.as_ref().unwrap().total_milli))
     });
     let scaled: alloc::vec::Vec<_> = scaled.collect();
     assert_eq!(scaled[..2], [(2, Some(3000)), (3, Some(5000))]);
@@ -148,9 +152,9 @@ fn by_cpu(min: u32, max: u32) -> ScaleSpec {
 
 fn use_cores(harness: &mut Harness, on: &str, attempts: &[(&str, u64)]) {
     let reports = attempts.iter().map(|(attempt, mcpu)| UsageReport {
-        attempt: super::harness::attempt(attempt),
         mcpu: Some(*mcpu),
         memory_bytes: Some(7),
+        ..UsageReport::empty(super::harness::attempt(attempt))
     });
     harness.say(on, FromNode::Usages(reports.collect()));
 }
@@ -193,4 +197,91 @@ fn a_host_is_believed_about_its_own_replicas_and_within_what_it_has() {
     let cores = if on == "n" { 16 } else { 2 };
     let load = harness.core.service_load(&web()).unwrap();
     assert_eq!(load.total_milli, Some(cores * 100_000));
+}
+
+fn by_queue() -> ScaleSpec {
+    ScaleSpec {
+        metric: Some(ScaleMetric::Named("queue".parse().unwrap())),
+        target_milli: Some(4000),
+        ..by_concurrency(1, 6)
+    }
+}
+
+fn serve_metric(harness: &mut Harness, attempt: &str, name: &str, value: Result<u64, &str>) {
+    let report = UsageReport {
+        mcpu: Some(9000),
+        metric: Some(MetricReading {
+            name: name.parse().unwrap(),
+            value: value.map_err(ToOwned::to_owned),
+        }),
+        ..UsageReport::empty(super::harness::attempt(attempt))
+    };
+    harness.say("n", FromNode::Usages(alloc::vec![report]));
+}
+
+#[test]
+fn replicas_follow_a_metric_that_they_serve() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_queue()));
+    run_all(&mut harness);
+    serve_metric(&mut harness, "web-1.1", "queue", Ok(7000));
+    assert_eq!(known(&harness).count, 2);
+    run_all(&mut harness);
+    let load = |harness: &Harness| harness.core.service_load(&web()).unwrap();
+    serve_metric(&mut harness, "web-2.1", "queue", Ok(1000));
+    assert_eq!(load(&harness).total_milli, Some(8000));
+    serve_metric(&mut harness, "web-1.1", "other", Ok(99_000));
+    assert_eq!(load(&harness).total_milli, Some(8000), "of another version");
+    serve_metric(&mut harness, "web-1.1", "queue", Err("it is NaN"));
+    let found = load(&harness);
+    assert_eq!(
+        found.total_milli,
+        Some(5000),
+        "the first counts as the target"
+    );
+    let unread = found.unread.map(|(step, why)| (step.to_string(), why));
+    assert_eq!(unread, Some(("web-1".into(), "it is NaN".into())));
+    serve_metric(&mut harness, "web-2.1", "queue", Ok(u64::MAX));
+    assert_eq!(
+        (load(&harness).total_milli, known(&harness).count),
+        (None, 2)
+    );
+    serve_metric(&mut harness, "web-1.1", "queue", Ok(0));
+    assert_eq!(load(&harness).total_milli, Some(4000));
+}
+
+#[test]
+fn values_of_another_metric_are_forgotten() {
+    let mut harness = Harness::one_node(4, 16);
+    put(&mut harness, service(by_cpu(1, 6)));
+    run_all(&mut harness);
+    use_cores(&mut harness, "n", &[("web-1.1", 500)]);
+    put(&mut harness, service(by_queue()));
+    assert_eq!(harness.core.service_load(&web()).unwrap().total_milli, None);
+    assert_eq!(known(&harness).count, 1);
+}
+
+#[test]
+fn busy_gpus_count_at_most_as_all_of_them() {
+    let mut harness = Harness::one_node(4, 16);
+    let scale = ScaleSpec {
+        metric: Some(ScaleMetric::Gpu),
+        ..by_cpu(1, 6)
+    };
+    put(&mut harness, service(scale));
+    run_all(&mut harness);
+    let busy = |gpu_milli| UsageReport {
+        gpu_milli,
+        ..UsageReport::empty(super::harness::attempt("web-1.1"))
+    };
+    for (told, total, count) in [
+        (None, None, 1),
+        (Some(40_000), Some(40_000), 1),
+        (Some(u64::MAX), Some(100_000), 2),
+    ] {
+        harness.say("n", FromNode::Usages(alloc::vec![busy(told)]));
+        let load = harness.core.service_load(&web());
+        assert_eq!(load.and_then(|load| load.total_milli), total);
+        assert_eq!(known(&harness).count, count);
+    }
 }

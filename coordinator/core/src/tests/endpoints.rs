@@ -32,6 +32,7 @@ pub(super) fn serving(spec: StepSpec) -> StepSpec {
         probes: Probes {
             readiness: Some(probe.clone()),
             liveness: Some(probe),
+            metric: None,
         },
         ..spec
     }

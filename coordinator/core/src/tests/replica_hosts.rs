@@ -64,7 +64,9 @@ fn a_new_version_is_spread_whatever_hosts_the_old_one_has() {
         run_all(&mut harness);
         for _ in 0..7 {
             harness.pass(1);
-            ["n", "m", "o"].map(|host| harness.heartbeat(host));
+            for host in ["n", "m", "o"] {
+                harness.heartbeat(host);
+            }
         }
         stop_all(&mut harness);
     }
