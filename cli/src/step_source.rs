@@ -49,14 +49,14 @@ pub(crate) fn requests(
                 command,
                 ..StepRequest::default()
             };
-            let flags = request_builder::layer(args.step)?;
+            let flags = flags(args)?;
             let request = request_builder::settle(flags, below, defaults, of_command)?;
             Ok(vec![request])
         }
         StepSource::Script(script, arguments) => {
             let below = script.request(&arguments)?;
             let of_script = |e: &FieldError| Failure::Failed(format!("{}: {e}", script.file()));
-            let flags = request_builder::layer(args.step)?;
+            let flags = flags(args)?;
             let request = request_builder::settle(flags, below.request, defaults, of_script)?;
             if let Some(warning) = below.warning {
                 out.warning(&warning);
@@ -71,7 +71,7 @@ pub(crate) fn requests(
             let documents = documents::steps(&text, &file)?;
             let flags = StepRequest {
                 command,
-                ..request_builder::layer(args.step)?
+                ..flags(args)?
             };
             if documents.0.len() > 1 {
                 check_for_all(&flags, documents.0.len(), &file)?;
@@ -79,6 +79,14 @@ pub(crate) fn requests(
             from_documents(documents, &flags, defaults, out)
         }
     }
+}
+
+/// The fields that flags set.
+fn flags(args: SubmitArgs) -> Result<StepRequest, Failure> {
+    Ok(StepRequest {
+        inside: args.allocation,
+        ..request_builder::layer(args.step)?
+    })
 }
 
 impl StepSource {

@@ -6,6 +6,7 @@
 mod allocation;
 mod command;
 mod cpu_mode;
+mod inside_allocation;
 mod labels;
 mod layers;
 mod placement;
@@ -213,6 +214,10 @@ pub struct StepRequest {
     /// Terms on which an allocation may be taken back from its holder; a short form of `resources.preemptible` and `grace_period`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_tolerance: Option<ReclaimTolerance>,
+    /// Id of an allocation: the step runs inside it, with resources of it, on its hosts, and ends with it at the latest. A step
+    /// that asks for no resources gets all that the allocation has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<String>,
     /// Number of replicas of a service; `resources.min_replicas` and `max_replicas` instead if it is to change by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
@@ -255,6 +260,7 @@ impl StepRequest {
     fn check_with_defaults(mut self) -> Result<StepSpec, FieldError> {
         self.refuse_service_fields()?;
         let lease = self.take_lease()?;
+        let inside = self.take_inside()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
@@ -296,7 +302,7 @@ impl StepRequest {
             request,
             preemptible,
             resources: self.resources,
-            nodes: check_nodes(self.nodes)?,
+            nodes: check_nodes(self.nodes, inside.is_some())?,
             within: check_within(self.within, self.prefer_within)?,
             priority,
             retries,
@@ -324,6 +330,7 @@ impl StepRequest {
             probes: check_probes(self.probes, &ports)?,
             ports,
             lease,
+            inside,
             service: None,
             inherited: BTreeSet::new(),
         })

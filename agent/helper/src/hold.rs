@@ -70,8 +70,14 @@ fn is_given_up(notice: &Path) -> bool {
 /// group. If that cannot be read, some may.
 fn is_alone(proc: &Path) -> bool {
     let own = process::id().to_string();
-    let Some(is_its) = membership(&proc.join(&own)) else {
+    let own_groups = groups(&proc.join(&own));
+    let own_marks = marks(&proc.join(&own));
+    if own_groups.is_empty() && own_marks.len() < MARKS.len() {
         return false;
+    }
+    let is_its = |other: &Path| match own_groups.is_empty() {
+        true => marks(other) == own_marks,
+        false => groups(other).iter().any(|it| own_groups.contains(it)),
     };
     let Ok(listed) = fs::read_dir(proc) else {
         return false;
@@ -81,24 +87,11 @@ fn is_alone(proc: &Path) -> bool {
     !others.any(|pid| is_its(&proc.join(pid)))
 }
 
-/// Returns the test by which the other processes of the allocation are found, from those that this process has itself.
-fn membership(own: &Path) -> Option<Box<dyn Fn(&Path) -> bool>> {
-    let groups = fs::read_to_string(own.join("cgroup")).unwrap_or_default();
+/// The control groups of attempts that a process is in.
+fn groups(process: &Path) -> Vec<String> {
+    let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
     let groups = groups.lines().filter(|line| line.contains(GROUP));
-    let groups: Vec<String> = groups.map(str::to_owned).collect();
-    if !groups.is_empty() {
-        return Some(Box::new(move |other| {
-            let theirs = fs::read_to_string(other.join("cgroup")).unwrap_or_default();
-            theirs
-                .lines()
-                .any(|line| groups.iter().any(|it| it == line))
-        }));
-    }
-    let marks = marks(own);
-    (marks.len() == MARKS.len()).then(|| {
-        let is_its = move |other: &Path| self::marks(other) == marks;
-        Box::new(is_its) as Box<dyn Fn(&Path) -> bool>
-    })
+    groups.map(str::to_owned).collect()
 }
 
 /// The marks in the environment of a process, in their order there.

@@ -112,8 +112,7 @@ fn one_in_which_nothing_runs_is_released_at_once_whatever_its_grace() {
         dev.ok(&ask("guest", id, &["--grace", "5m"]));
         in_state(&dev, id, "allocated");
         let command = ["exec", id, "--", "sh", "-c", HOLDS];
-        let beside = program.then(|| Holder::start(&dev, &command));
-        let mut beside = beside.map(|(holder, said)| (holder, said));
+        let mut beside = program.then(|| Holder::start(&dev, &command));
         if let Some((_, said)) = &mut beside {
             assert!(line(said).starts_with("holds"));
         }

@@ -55,6 +55,9 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::NotAnAllocation { .. } => C::NotAnAllocation,
         Refusal::IsAllocation { .. } => C::IsAllocation,
+        Refusal::OthersAllocation { .. }
+        | Refusal::NotDividable { .. }
+        | Refusal::IsInside { .. } => C::InvalidInside,
         Refusal::CannotMove { .. } | Refusal::CannotMoveYet { .. } => C::CannotMove,
         Refusal::MoveRejected { .. } => C::MoveRejected,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
@@ -90,6 +93,12 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
         Refusal::NotAnAllocation { step } | Refusal::IsAllocation { step } => of_step(step),
+        Refusal::OthersAllocation { allocation, .. } | Refusal::NotDividable { allocation, .. } => {
+            texts([("allocation", allocation.as_str())])
+        }
+        Refusal::IsInside { step, allocation } => {
+            texts([("step", step.as_str()), ("allocation", allocation.as_str())])
+        }
         Refusal::UnknownService { service }
         | Refusal::ServiceDeleting { service }
         | Refusal::ServiceSubject { service, .. }
