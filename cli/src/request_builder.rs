@@ -47,10 +47,12 @@ impl Defaults {
         // The pipeline's own settings go before those of the context.
         let pipeline = request.defaults.as_deref().cloned();
         let pipeline = pipeline.as_ref();
-        if pipeline.is_none_or(|it| it.subject.is_none()) {
+        // An allocation has its own subject and pool.
+        let is_outside = request.inside.is_none();
+        if is_outside && pipeline.is_none_or(|it| it.subject.is_none()) {
             request.subject = request.subject.or_else(|| self.subject.clone());
         }
-        if pipeline.is_none_or(|it| it.pool.is_none()) {
+        if is_outside && pipeline.is_none_or(|it| it.pool.is_none()) {
             request.pool = request.pool.or_else(|| self.pool.clone());
         }
         match request.workdir.take() {

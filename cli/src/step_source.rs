@@ -82,14 +82,14 @@ pub(crate) fn submission(
                 command,
                 ..StepRequest::default()
             };
-            let flags = request_builder::layer(args.step)?;
+            let flags = flags(args)?;
             let request = request_builder::settle(flags, below, defaults, of_command)?;
             Ok(vec![request].into())
         }
         StepSource::Script(script, arguments) => {
             let below = script.request(&arguments)?;
             let of_script = |e: &FieldError| Failure::Failed(format!("{}: {e}", script.file()));
-            let flags = request_builder::layer(args.step)?;
+            let flags = flags(args)?;
             let request = request_builder::settle(flags, below.request, defaults, of_script)?;
             if let Some(warning) = below.warning {
                 out.warning(&warning);
@@ -104,7 +104,7 @@ pub(crate) fn submission(
             let (documents, services) = documents::steps(&text, &file)?;
             let flags = StepRequest {
                 command,
-                ..request_builder::layer(args.step)?
+                ..flags(args)?
             };
             check_no_services(&flags, &services)?;
             if documents.0.len() > 1 {
@@ -114,6 +114,14 @@ pub(crate) fn submission(
             Ok(SubmitRequests { steps, services })
         }
     }
+}
+
+/// The fields that flags set.
+fn flags(args: SubmitArgs) -> Result<StepRequest, Failure> {
+    Ok(StepRequest {
+        inside: args.allocation,
+        ..request_builder::layer(args.step)?
+    })
 }
 
 impl StepSource {

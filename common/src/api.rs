@@ -197,6 +197,9 @@ pub struct StepView {
     /// State and lease, if the step is an allocation: it has no command, and holds its resources for somebody else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationView>,
+    /// The allocation inside which the step runs, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<String>,
     /// Progress of the parts, if the step is an array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayView>,

@@ -211,6 +211,8 @@ codes! {
     NotAnAllocation = "not_an_allocation", 409;
     /// The step is an allocation, so it is neither suspended nor queued again.
     IsAllocation = "is_allocation", 409;
+    /// The allocation belongs to another subject, or the step inside it cannot be as asked for.
+    InvalidInside = "invalid_inside", 409;
     /// The step is not queued, or an earlier attempt of it still holds resources, so it cannot be moved to another pool.
     CannotMove = "cannot_move", 409;
     /// The step has not ended, still holds resources, or is a part of an array, so it cannot be deleted.

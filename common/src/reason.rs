@@ -49,6 +49,8 @@ codes! {
     WaitingForBegin = "waiting_for_begin",
     /// Queued: other steps, after which the step is to start, have not ended yet.
     WaitingForDependencies = "waiting_for_dependencies",
+    /// Queued: the allocation inside which the step is to run does not have its hosts yet.
+    WaitingForAllocation = "waiting_for_allocation",
     /// Queued: the pool has never had a node.
     PoolEmpty = "pool_empty",
     /// Queued: the NVIDIA driver of a host has not answered yet, so its GPUs are not known.
@@ -90,6 +92,8 @@ codes! {
     ExceedsPoolCapacity = "exceeds_pool_capacity",
     /// Rejected: the step requests more than its subject's limit in the pool.
     ExceedsLimit = "exceeds_limit",
+    /// Rejected: the step requests more than the allocation has inside which it is to run.
+    ExceedsAllocation = "exceeds_allocation",
     /// Rejected: the step is not preemptible and requests more than is reserved for its subject in the pool.
     ExceedsReserved = "exceeds_reserved",
     /// Rejected: the step is not preemptible and requests more CPU, memory or storage of hosts with GPUs than its own
@@ -142,6 +146,8 @@ codes! {
     SuspendTimeout = "suspend_timeout",
     /// Stopping or ended: the holder of the allocation did not renew it in time.
     NotRenewed = "not_renewed",
+    /// Ended: the allocation inside which the step ran, or was to run, is over.
+    AllocationEnded = "allocation_ended",
     /// Stopping, or ended if no retries are left: the step's liveness probe failed as often as it may.
     LivenessFailed = "liveness_failed",
     /// Running: the step's readiness probe has not succeeded yet, or fails now.

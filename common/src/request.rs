@@ -8,6 +8,7 @@ mod autoscaling;
 mod command;
 mod cpu_mode;
 mod demand;
+mod inside_allocation;
 mod labels;
 mod layers;
 mod placement;
@@ -219,6 +220,10 @@ pub struct StepRequest {
     /// Terms on which an allocation may be taken back from its holder; a short form of `resources.preemptible` and `grace_period`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim_tolerance: Option<ReclaimTolerance>,
+    /// Id of an allocation: the step runs inside it, with resources of it, on its hosts, and ends with it at the latest. A step
+    /// that asks for no resources gets all that the allocation has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<String>,
     /// Number of replicas of a service; `resources.min_replicas` and `max_replicas` instead if it is to change by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
@@ -266,6 +271,7 @@ impl StepRequest {
         self.refuse_service_fields()?;
         self.take_zenml_settings()?;
         let lease = self.take_lease()?;
+        let inside = self.take_inside()?;
         self.work = self.work_kind()?;
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
@@ -307,7 +313,7 @@ impl StepRequest {
             request,
             preemptible,
             resources: self.resources,
-            nodes: check_nodes(self.nodes)?,
+            nodes: check_nodes(self.nodes, inside.is_some())?,
             within: check_within(self.within, self.prefer_within)?,
             priority,
             retries,
@@ -335,6 +341,7 @@ impl StepRequest {
             probes: check_probes(self.probes, &ports)?,
             ports,
             lease,
+            inside,
             service: None,
             inherited: BTreeSet::new(),
         })

@@ -11,7 +11,7 @@ use crate::amount::{Amounts, MGPU};
 use crate::array::ArraySpec;
 use crate::dependency::Dependency;
 use crate::environment::Environment;
-use crate::id::{PoolName, ServiceName, Subject, UserName};
+use crate::id::{PoolName, ServiceName, StepId, Subject, UserName};
 use crate::image::Image;
 use crate::inputs::{InputFile, InputHash};
 use crate::keep::KeepPattern;
@@ -159,7 +159,8 @@ pub struct StepSpec {
     pub request: Amounts,
     /// Whether the step may be preempted.
     pub preemptible: bool,
-    /// Number of distinct hosts that the step runs on at once.
+    /// Number of distinct hosts that the step runs on at once; 0 in a request for as many as the allocation has in which it is
+    /// to run.
     pub nodes: u32,
     /// Level of the topology within which its hosts are near to each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,6 +245,9 @@ pub struct StepSpec {
     /// released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Span>,
+    /// The allocation inside which it runs, with resources of that alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inside: Option<StepId>,
     /// The service of which it is a replica. Requests cannot set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ReplicaOf>,

@@ -23,6 +23,7 @@ mod followers;
 mod health;
 mod ids;
 mod inputs;
+mod inside;
 mod join_tokens;
 mod limits;
 mod logs;

@@ -125,6 +125,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         allocation: allocation::allocation(step),
         array: array(core, step),
         part_of: step.part_of.as_ref().map(|it| it.array.to_string()),
+        inside: spec.inside.as_ref().map(ToString::to_string),
         service: spec.service.as_ref().map(|it| it.name.to_string()),
         array_index: step.part_of.as_ref().map(|it| it.index),
         barred: barred.map(ToString::to_string).collect(),

@@ -28,8 +28,8 @@ pub(crate) struct SubmitArgs {
     /// Submit nothing, and show stage by stage what would happen.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Run the program inside this allocation, as `sluice exec` does in a step.
-    #[arg(long = "in", value_name = "ALLOCATION", value_parser = super::values::step_id, conflicts_with_all = ["file", "dry_run"])]
+    /// Run the step inside this allocation, with resources of it: all that it has, unless flags ask for some.
+    #[arg(long = "in", value_name = "ALLOCATION", value_parser = super::values::step_id, conflicts_with = "dry_run")]
     pub(crate) allocation: Option<String>,
     #[command(flatten)]
     pub(crate) step: StepFlags,

@@ -25,15 +25,15 @@ use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
 use sluice_common::streams::STREAMED;
 
-use super::{exec, hear_ending, outage_note, preview, submit};
-use crate::args::{AttachArgs, ExecArgs, StepFlags, SubmitArgs};
+use super::{hear_ending, outage_note, preview, submit};
+use crate::args::{AttachArgs, SubmitArgs};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::follow::{FollowEnd, FollowError};
 use crate::local_inputs::InputPaths;
 use crate::out::Out;
 use crate::render::safe;
-use crate::request_builder::{self, Defaults};
+use crate::request_builder::Defaults;
 use crate::{signals, step_source, terminal};
 
 use input::InputStop;
@@ -59,9 +59,6 @@ enum RunEvent {
 }
 
 pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8, Failure> {
-    if let Some(allocation) = args.allocation.take() {
-        return run_inside(client, allocation, args, out);
-    }
     let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
     let inputs = InputPaths::of(&args.step.inputs)?;
@@ -105,33 +102,6 @@ pub(crate) fn run(client: &Client, mut args: SubmitArgs, out: Out) -> Result<u8,
         run.on_signal(signal);
     }
     run.drive()
-}
-
-/// Runs a program inside an allocation, which has its resources, its user and its directory already.
-fn run_inside(
-    client: &Client,
-    allocation: String,
-    args: SubmitArgs,
-    out: Out,
-) -> Result<u8, Failure> {
-    let terminal = args.step.terminal;
-    let flags = StepFlags {
-        terminal: false,
-        ..args.step
-    };
-    if !args.after_dashes || request_builder::layer(flags)? != StepRequest::default() {
-        return Err(Failure::Usage(format!(
-            "--in: `{}` has its resources already: write only the program, after `--`",
-            safe(&allocation)
-        )));
-    }
-    let program = ExecArgs {
-        step: allocation,
-        rank: 0,
-        terminal,
-        command: args.words,
-    };
-    exec::run(client, &program, out)
 }
 
 /// Returns the only step of a file.

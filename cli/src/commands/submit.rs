@@ -27,12 +27,6 @@ pub(crate) fn run(
     out: Out,
     apply: impl FnOnce(Vec<LocatedDocument>, bool) -> Result<u8, Failure>,
 ) -> Result<u8, Failure> {
-    if let Some(allocation) = &args.allocation {
-        return Err(Failure::Usage(format!(
-            "--in: programs inside an allocation end with the command that started them: `sluice run --in {} -- CMD`",
-            safe(allocation)
-        )));
-    }
     let defaults = Defaults::of(&client.context().file);
     let dry_run = args.dry_run;
     let inputs = InputPaths::of(&args.step.inputs)?;
@@ -78,9 +72,13 @@ pub(super) fn fill_subject(
     requests: &mut [StepRequest],
     out: Out,
 ) -> Result<(), Failure> {
+    // A step inside an allocation has the subject of that.
     let names_none = |request: &StepRequest| {
         let defaults = request.defaults.as_ref();
-        request.subject.is_none() && defaults.is_none_or(|below| below.subject.is_none())
+        let is_outside = request.inside.is_none();
+        is_outside
+            && request.subject.is_none()
+            && defaults.is_none_or(|below| below.subject.is_none())
     };
     if !requests.iter().any(names_none) {
         return Ok(());

@@ -224,6 +224,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .optional("Moved", step.moved_to.is_some().then(|| moved_from(step)))
         .optional("Platform", step.platform.as_deref().map(safe))
         .optional("Allocation", step.allocation.as_ref().map(summary))
+        .optional("Inside", step.inside.as_deref().map(safe))
         .optional("Command", command)
         .field("Directory", directory(step));
     if !step.labels.is_empty() {

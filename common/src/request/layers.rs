@@ -4,6 +4,7 @@
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::{FieldError, ResourceSettings, StepRequest};
 use crate::error_code::ErrorCode;
@@ -39,10 +40,7 @@ impl StepRequest {
             subject: self.subject.or(below.subject),
             pool: self.pool.or(below.pool),
             platform: self.platform.or(below.platform),
-            command: match self.command.is_empty() {
-                true => below.command,
-                false => self.command,
-            },
+            command: or_below(self.command, below.command),
             env,
             workdir: self.workdir.or(below.workdir),
             prefer_workdir: self.prefer_workdir.or(below.prefer_workdir),
@@ -65,10 +63,7 @@ impl StepRequest {
             queue_timeout: self.queue_timeout.or(below.queue_timeout),
             begin: self.begin.or(below.begin),
             deadline: self.deadline.or(below.deadline),
-            after: match self.after.is_empty() {
-                true => below.after,
-                false => self.after,
-            },
+            after: or_below(self.after, below.after),
             array: self.array.or(below.array),
             labels,
             cpu_mode: self.cpu_mode.or(below.cpu_mode),
@@ -80,21 +75,13 @@ impl StepRequest {
             stderr: self.stderr.or(below.stderr),
             append: self.append.or(below.append),
             terminal: self.terminal.or(below.terminal),
-            inputs: match self.inputs.is_empty() {
-                true => below.inputs,
-                false => self.inputs,
-            },
-            keep: match self.keep.is_empty() {
-                true => below.keep,
-                false => self.keep,
-            },
-            ports: match self.ports.is_empty() {
-                true => below.ports,
-                false => self.ports,
-            },
+            inputs: or_below(self.inputs, below.inputs),
+            keep: or_below(self.keep, below.keep),
+            ports: or_below(self.ports, below.ports),
             probes: ProbesRequest::over(self.probes, below.probes),
             lease: self.lease.or(below.lease),
             reclaim_tolerance: self.reclaim_tolerance.or(below.reclaim_tolerance),
+            inside: self.inside.or(below.inside),
             replicas: self.replicas.or(below.replicas),
             rollout: self.rollout.or(below.rollout),
             placement: self.placement.or(below.placement),
@@ -159,6 +146,7 @@ impl StepRequest {
             ("probes", self.probes.is_some()),
             ("lease", self.lease.is_some()),
             ("reclaim_tolerance", self.reclaim_tolerance.is_some()),
+            ("inside", self.inside.is_some()),
             ("replicas", self.replicas.is_some()),
             ("rollout", self.rollout.is_some()),
             ("placement", self.placement.is_some()),
@@ -192,6 +180,7 @@ impl StepRequest {
             ("id", below.id.is_some()),
             ("kind", below.kind.is_some()),
             ("defaults", below.defaults.is_some()),
+            ("inside", below.inside.is_some()),
         ];
         match own.into_iter().find(|(_, written)| *written) {
             None => Ok(self.over(*below)),
@@ -201,6 +190,14 @@ impl StepRequest {
                 "this is each step's own and has no default: leave it out of `defaults`",
             )),
         }
+    }
+}
+
+/// A list, or that below if it is empty.
+fn or_below<T>(own: Vec<T>, below: Vec<T>) -> Vec<T> {
+    match own.is_empty() {
+        true => below,
+        false => own,
     }
 }
 
@@ -243,7 +240,6 @@ mod tests {
     use crate::step::{PriorityClass, WorkKind};
     use alloc::boxed::Box;
     use alloc::string::ToString;
-    use alloc::vec::Vec;
     use proptest::prelude::*;
 
     fn request(json: &str) -> StepRequest {

@@ -24,8 +24,12 @@ pub(super) fn check_image(text: Option<&str>) -> Result<Option<Image>, FieldErro
     image.map_err(|e| FieldError::new(ErrorCode::InvalidImage, "image", e))
 }
 
-pub(super) fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
-    let nodes = nodes.unwrap_or(1);
+/// The number of hosts; 0 if a step leaves it to the allocation inside which it is to run.
+pub(super) fn check_nodes(nodes: Option<u32>, is_inside: bool) -> Result<u32, FieldError> {
+    let nodes = match nodes {
+        None if is_inside => return Ok(0),
+        nodes => nodes.unwrap_or(1),
+    };
     if nodes == 0 || nodes > MAX_GANG_NODES {
         return Err(FieldError::new(
             ErrorCode::InvalidNodes,

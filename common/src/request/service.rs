@@ -150,6 +150,7 @@ impl StepRequest {
             "a replica that ends is replaced until the service is deleted: leave it out";
         const STARTS: &str = "replicas start whenever one is missing: leave it out";
         const FILES: &str = "files that are sent along are not kept for as long as a service runs: put them into its image or on its hosts";
+        const ALLOCATION: &str = "replicas get resources of their pool, one by one: leave it out, or run a step inside the allocation";
         const READ: &str = "nobody sends input to a replica: leave it out";
         let fields = [
             ("inputs", !self.inputs.is_empty(), FILES),
@@ -157,6 +158,7 @@ impl StepRequest {
             ("array", self.array.is_some(), IDS),
             ("lease", self.lease.is_some(), ENDS),
             ("reclaim_tolerance", self.reclaim_tolerance.is_some(), ENDS),
+            ("inside", self.inside.is_some(), ALLOCATION),
             ("retries", self.retries.is_some(), ENDS),
             ("begin", self.begin.is_some(), STARTS),
             ("deadline", self.deadline.is_some(), STARTS),

@@ -43,6 +43,8 @@ pub(crate) struct Contact {
     pub(crate) thawing: BTreeSet<AttemptId>,
     /// Attempts that are not known here and may be adopted once the node has shown their warrants.
     pub(crate) asked: BTreeMap<AttemptId, PendingAdoption>,
+    /// Ends of allocations that the node has reported while steps inside them still held a part of them there.
+    pub(crate) held_back: BTreeMap<AttemptId, AttemptPhase>,
     /// Orders sent on this connection, and what the node says about their arrival.
     pub(crate) delivery: OrderDelivery,
     /// Recent changes of the node, over all its connections.
@@ -62,6 +64,7 @@ impl Contact {
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
+            held_back: BTreeMap::new(),
             delivery: OrderDelivery::since(BootMillis(0)),
             change_rate: ChangeRate::default(),
         }

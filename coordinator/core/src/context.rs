@@ -3,6 +3,7 @@
 
 mod affected;
 mod dry_run;
+mod due_allocations;
 mod due_services;
 
 use alloc::boxed::Box;
@@ -10,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{Epoch, NodeName, PoolName, ServiceName};
+use sluice_common::id::{Epoch, NodeName, PoolName, ServiceName, StepId};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, HelloReply, ToNode};
@@ -35,6 +36,8 @@ pub(crate) struct Context {
     affected: PoolChecks,
     /// Services for which something may be due.
     due_services: BTreeSet<ServiceName>,
+    /// Allocations inside which a step may start or must end.
+    due_allocations: BTreeSet<StepId>,
     service_loads: BTreeMap<ServiceName, ServiceLoads>,
     now: Time,
     listening_since: Time,
@@ -61,6 +64,7 @@ impl Context {
             contacts: BTreeMap::new(),
             affected: PoolChecks::default(),
             due_services: BTreeSet::new(),
+            due_allocations: BTreeSet::new(),
             service_loads: BTreeMap::new(),
             now: Time::default(),
             listening_since: Time::default(),
@@ -167,6 +171,7 @@ impl Context {
         fits.expect("what the core decides follows from the state it decides on");
         self.affected.note(&self.state, &stamped.record, self.now);
         self.note_due_services(&stamped.record);
+        self.note_due_allocations(&stamped.record);
         self.outbox.records.push(Output::Record(stamped));
     }
 

@@ -43,6 +43,7 @@ use crate::handlers::warrant::on_warrant;
 use crate::hosts::carving::{carve, nodes_to_carve};
 use crate::hosts::link::on_node_gone;
 use crate::input::{Input, NewStep, Settings, TimerKey};
+use crate::inside::settle::settle_inside;
 use crate::model::node::Node;
 use crate::model::recovery::RecoveryCause;
 use crate::model::step::{Attempt, Part, Step};
@@ -189,6 +190,11 @@ impl Core {
         }
         // What was granted or rejected now may be replicas.
         if settle_services(&mut self.ctx) {
+            schedule(&mut self.ctx);
+        }
+        // After the scheduler, which may have told an allocation to give way. Ends of steps inside may let others start.
+        if settle_inside(&mut self.ctx) {
+            settle_services(&mut self.ctx);
             schedule(&mut self.ctx);
         }
         forget_old(&mut self.ctx);

@@ -28,6 +28,7 @@ use crate::context::Context;
 use crate::dependencies::unmet_dependencies;
 use crate::explain::host_block::host_block;
 use crate::guard::denied_hosts;
+use crate::inside::settle::wait_inside;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;
@@ -105,6 +106,9 @@ fn array_reason(ctx: &Context, step: &Step) -> Option<StepReason> {
 fn waiting(ctx: &Context, step: &Step) -> Wait {
     if ctx.state().recovery().is_some() {
         return recovering(ctx);
+    }
+    if let Some((allocation, wait)) = wait_inside(ctx, step) {
+        return Wait::Inside { allocation, wait };
     }
     let scheduler = ctx.state().scheduler();
     let Some(request) = scheduler.request(&step.id) else {

@@ -1,6 +1,7 @@
 //! Invariants that must hold after every input, as named functions. Tests and the simulator call [`check`] on the
 //! core after each input, and [`check_record`] on each record before it is applied to a state of their own.
 
+mod inside;
 mod services;
 
 use alloc::collections::BTreeSet;
@@ -22,6 +23,7 @@ use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use crate::record::{self, Record};
 use crate::state::{State, StepRow};
+use inside::{inside_fits, inside_is_settled, inside_lies_within};
 use services::{number_is_in_range, replica_may_be_added, services_are_settled};
 
 /// An invariant that does not hold.
@@ -67,6 +69,8 @@ pub fn check(core: &Core) -> CheckResult {
     drained_nodes_are_left(state)?;
     nobody_waits_who_could_start(core)?;
     services_are_settled(core)?;
+    inside_lies_within(state)?;
+    inside_is_settled(core)?;
     finished_steps_are_bounded(core)
 }
 
@@ -114,6 +118,9 @@ pub fn check_record(before: &State, record: &Record) -> CheckResult {
     need(name, each_on_its_own, || {
         format!("{placements:?} for {wanted} hosts")
     })?;
+    if let Some(step) = step.filter(|step| step.spec.inside.is_some()) {
+        return inside_fits(before, step, placements);
+    }
     for placement in placements {
         let request = step.map(|step| HostResources::from_amounts(&step.spec.request));
         grant_fits(before, request.unwrap_or_default(), placement)?;
@@ -212,7 +219,8 @@ fn indexes_agree_with_facts(state: &State) -> CheckResult {
 
 fn gpus_are_granted_once(state: &State) -> CheckResult {
     let mut granted = BTreeSet::new();
-    for step in state.steps().values() {
+    let steps = state.steps().values();
+    for step in steps.filter(|step| step.spec.inside.is_none()) {
         // A frozen attempt holds no GPU.
         let attempts = step.attempts.iter().filter(|attempt| !attempt.is_frozen());
         let parts = attempts.flat_map(|attempt| &attempt.parts);
@@ -417,7 +425,8 @@ fn drained_nodes_are_left(state: &State) -> CheckResult {
             let step = state.step(&id.step);
             let stays = step.is_some_and(|step| {
                 let attempt = step.attempt(id.number).filter(|a| !a.has_ended());
-                step.spec.preemptible && attempt.is_some_and(|a| a.stopping.is_none())
+                let is_outside = step.spec.inside.is_none();
+                is_outside && step.spec.preemptible && attempt.is_some_and(|a| a.stopping.is_none())
             });
             need("drained_nodes_are_left", !stays, || {
                 format!("{id} stays on `{}`", node.name)

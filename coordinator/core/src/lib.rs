@@ -36,6 +36,7 @@ mod guard;
 mod handlers;
 mod hosts;
 mod input;
+mod inside;
 mod invariant;
 mod model;
 mod output;

@@ -37,6 +37,7 @@ use crate::attempts::queue_timeout::queue_again;
 use crate::attempts::suspension::memory_of_gpus;
 use crate::context::Context;
 use crate::input::TimerKey;
+use crate::inside::room::is_used_inside;
 use crate::model::recovery::{LogPoint, RecoveryCause};
 use crate::model::step::{Attempt, PartPhase, SuspensionPhase};
 use crate::record::Record;
@@ -109,7 +110,7 @@ pub(crate) fn lose_track(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let Some((_, attempt, part)) = live_on(ctx, node, id) else {
         return;
     };
-    if attempt.stopping.is_some() {
+    if attempt.stopping.is_some() || is_used_inside(ctx.state(), node, &id.step) {
         return vanish(ctx, node, id, Exit::Unknown);
     }
     let started = part.started;

@@ -156,7 +156,7 @@ fn grant(
 }
 
 /// The lowest port that no other gang has at the address of the first host; `None` if there is one host.
-fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
+pub(crate) fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
     let [first, _, ..] = hosts else {
         return None;
     };
@@ -173,7 +173,7 @@ fn meeting_port(ctx: &Context, hosts: &[NodeName]) -> Option<u16> {
     MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
 }
 
-fn next_attempt(step: &Step) -> AttemptId {
+pub(crate) fn next_attempt(step: &Step) -> AttemptId {
     let last = step.latest().map_or(0, |attempt| attempt.number);
     step.attempt_id(last + 1)
 }

@@ -11,6 +11,7 @@ mod dependents;
 mod environments;
 pub(crate) mod granted;
 mod index;
+mod inside;
 mod load;
 mod recovery;
 mod rollback;
@@ -233,6 +234,22 @@ impl State {
     /// The remembered step with this id.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.stored.steps.get(id)
+    }
+
+    /// The steps inside an allocation that are not over, or still hold a part of it, in order of submission.
+    pub fn steps_inside<'a>(
+        &'a self,
+        allocation: &StepId,
+    ) -> impl Iterator<Item = &'a Step> + use<'a> {
+        let open = self.index.inside.of(allocation);
+        open.filter_map(|id| self.stored.steps.get(id))
+    }
+
+    /// Updates the index after a change of a step.
+    pub(super) fn follow_inside(&mut self, id: &StepId) {
+        if let Some(step) = self.stored.steps.get(id) {
+            self.index.inside.follow(step);
+        }
     }
 
     /// The remembered steps whose [`Step::order`] is after `order`, in order of submission.

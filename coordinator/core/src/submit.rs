@@ -7,6 +7,7 @@ pub(crate) mod difference;
 pub(crate) mod effective_spec;
 pub(crate) mod feasible;
 pub(crate) mod fill;
+pub(crate) mod inside;
 pub(crate) mod layers;
 pub(crate) mod origins;
 pub(crate) mod route;

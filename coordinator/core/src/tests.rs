@@ -29,6 +29,7 @@ mod harness;
 mod health;
 mod hostless;
 mod images;
+mod inside;
 mod link;
 mod locality;
 mod log;

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::state::State;
-use crate::submit::default_amounts::taken_from;
+use crate::submit::default_amounts::{states, taken_from};
 
 /// The mechanism that enforces each key.
 const LIMITS: [(Capability, &str); 2] = [(Capability::Memory, MEMORY_MB), (Capability::Cpu, MCPU)];
@@ -44,7 +44,11 @@ impl<'a> Enforcement<'a> {
     /// Lists the amounts of a step that are not enforced: on its granted hosts, or else on some hosts where it may
     /// start. Empty for a step that has ended. Defaults of a pool are left out, because the step did not ask for them.
     pub fn warnings(&mut self, step: &Step) -> Vec<Unenforced> {
-        let asked = |key: &str| step.spec.request.get(key) > 0 && taken_from(step, key).is_none();
+        // Inside an allocation, a step gets a part of what that asked for.
+        let is_own = |key: &str| step.spec.inside.is_none() || states(&step.spec.resources, key);
+        let asked = |key: &str| {
+            step.spec.request.get(key) > 0 && taken_from(step, key).is_none() && is_own(key)
+        };
         if step.state.is_terminal() || !LIMITS.iter().any(|(_, key)| asked(key)) {
             return Vec::new();
         }

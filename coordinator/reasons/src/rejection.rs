@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::ResourceKey;
-use sluice_common::id::{LevelName, NodeName, PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::id::{
+    LevelName, NodeName, PlatformName, PoolName, StepId, Subject, ValidationName,
+};
 use sluice_common::image::ImageKind;
 use sluice_common::mig::{GpuClass, MigProfile};
 use sluice_common::pool_rules::Setting;
@@ -50,6 +52,19 @@ pub enum Rejection {
     },
     /// Too few hosts could hold it, even when empty.
     NoHostFits { pool: PoolName, hosts: HostMismatch },
+    /// The step asks for more than the allocation has on each of its hosts, inside which it is to run.
+    ExceedsAllocation {
+        allocation: StepId,
+        key: ResourceKey,
+        asked: u64,
+        has: u64,
+    },
+    /// The step asks for more hosts than the allocation has, inside which it is to run.
+    FewerHostsInside {
+        allocation: StepId,
+        asked: u32,
+        has: u32,
+    },
     /// The written fields of the step break a rule of the pool.
     BreaksRule { pool: PoolName, breach: RuleBreach },
     /// The step fails assertions of the pool's validations, or no host passes them for it.
@@ -304,6 +319,9 @@ impl Rejection {
                 AmountBound::Entitlement { .. } => ReasonCode::ExceedsEntitlement,
             },
             Rejection::NoHostFits { .. } => ReasonCode::NoHostFits,
+            Rejection::ExceedsAllocation { .. } | Rejection::FewerHostsInside { .. } => {
+                ReasonCode::ExceedsAllocation
+            }
             Rejection::BreaksRule { breach, .. } => match breach {
                 RuleBreach::Above { .. } => ReasonCode::ExceedsMaximum,
                 RuleBreach::Mode { .. } => ReasonCode::OnPreemptNotAllowed,
@@ -319,6 +337,7 @@ impl Rejection {
     pub fn pool(&self) -> Option<&PoolName> {
         match self {
             Rejection::NoPolicy { pool, .. } => pool.as_ref(),
+            Rejection::ExceedsAllocation { .. } | Rejection::FewerHostsInside { .. } => None,
             Rejection::UnknownPool { pool, .. }
             | Rejection::UnknownResource { pool, .. }
             | Rejection::TooMuch { pool, .. }

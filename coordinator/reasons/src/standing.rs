@@ -79,6 +79,11 @@ pub enum Wait {
         /// Most parts at once.
         at_once: Option<u32>,
     },
+    /// The step is to run inside an allocation.
+    Inside {
+        allocation: StepId,
+        wait: AllocationWait,
+    },
     /// The scheduler does not list the step; the recorded reason for its state tells why.
     Unlisted {
         why: Cause,
@@ -162,6 +167,24 @@ pub enum Wait {
     },
 }
 
+/// The reason why a step does not start inside its allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllocationWait {
+    /// The allocation does not have its hosts yet.
+    Allocation { state: StepState },
+    /// A host of the allocation takes no orders now.
+    Host { node: NodeName, state: NodeState },
+    /// Another step inside the allocation goes first.
+    Turn { behind: StepId },
+    /// Other steps inside the allocation hold what the step asks for.
+    Room {
+        /// The host that lacks least.
+        shortage: Shortage,
+        /// The steps that hold something there, in order of submission.
+        holders: Vec<StepId>,
+    },
+}
+
 /// Used and allowed amount of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AmountUse {
@@ -228,6 +251,12 @@ impl Wait {
             Wait::Begin { .. } => ReasonCode::WaitingForBegin,
             Wait::Dependencies { .. } => ReasonCode::WaitingForDependencies,
             Wait::Array { .. } => ReasonCode::WaitingForTurn,
+            Wait::Inside { wait, .. } => match wait {
+                AllocationWait::Allocation { .. } => ReasonCode::WaitingForAllocation,
+                AllocationWait::Host { .. } => ReasonCode::NoLiveHost,
+                AllocationWait::Turn { .. } => ReasonCode::WaitingForTurn,
+                AllocationWait::Room { .. } => ReasonCode::WaitingForUnits,
+            },
             Wait::Unlisted { why } => why.code(),
             Wait::NoPolicy { .. } => ReasonCode::NoPolicy,
             Wait::PoolEmpty { .. } => ReasonCode::PoolEmpty,

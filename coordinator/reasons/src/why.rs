@@ -90,6 +90,12 @@ pub enum Cause {
     SuspendedTooLong,
     /// The holder of the allocation did not renew it in time.
     NotRenewed,
+    /// The allocation inside which the step ran, or was to run, is over or ends.
+    AllocationEnded {
+        allocation: StepId,
+        /// The reason for which the allocation ends; `peer_ended` if it ended by itself.
+        cause: StopReason,
+    },
     /// The step's liveness probe failed as often as it may.
     LivenessFailed {
         node: NodeName,
@@ -174,6 +180,7 @@ impl Cause {
             Cause::Requeued => ReasonCode::Requeued,
             Cause::SuspendedTooLong => ReasonCode::SuspendTimeout,
             Cause::NotRenewed => ReasonCode::NotRenewed,
+            Cause::AllocationEnded { .. } => ReasonCode::AllocationEnded,
             Cause::LivenessFailed { .. } => ReasonCode::LivenessFailed,
             Cause::NotReady { .. } => ReasonCode::NotReady,
             Cause::Superseded { .. } | Cause::HostLost { .. } | Cause::LostTrack { .. } => {

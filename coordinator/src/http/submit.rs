@@ -18,6 +18,7 @@ use sluice_common::time::Span;
 use super::access::Caller;
 use super::error::ApiError;
 use super::ids::IdempotencyKey;
+use super::inside::{Allocation, refuse_preview};
 use super::params::{self, NoParams, Params};
 use super::{Api, body, ids, inputs};
 use crate::view;
@@ -69,8 +70,7 @@ async fn submit_one(
         return preview(&api, &caller, wanted).await;
     }
     api.disk_space().check()?;
-    let mut step = understand(wanted, key.as_ref(), 0)?;
-    permit(&caller, &mut step)?;
+    let mut step = enter(&api, &caller, wanted, key.as_ref(), 0).await?;
     inputs::find(&api, &caller, &mut step)?;
     let step = hide_dependency(&api, &caller, step).await?;
     let id = Some(step.id.as_str());
@@ -97,6 +97,7 @@ async fn submit_one(
 /// Previews a step under an unused id, because a taken id would hide everything else.
 async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Response, ApiError> {
     request.chosen_id()?;
+    refuse_preview(&request)?;
     let mut step = NewStep::new(ids::draw()?, request.check()?);
     permit(caller, &mut step)?;
     let step = hide_dependency(api, caller, step).await?;
@@ -127,14 +128,18 @@ pub(super) async fn batch(
     let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
     api.disk_space().check()?;
-    let understood = understand_batch(&json, key.as_ref())?.into_iter();
-    let understood = understood.map(|step| {
-        let mut step = step?;
-        permit(&caller, &mut step)?;
-        inputs::find(&api, &caller, &mut step)?;
-        Ok(step)
-    });
-    let understood = hide_dependencies(&api, &caller, understood.collect()).await?;
+    let mut understood = Vec::new();
+    for (place, request) in read_batch(&json)?.into_iter().enumerate() {
+        let step = match request {
+            Ok(request) => enter(&api, &caller, request, key.as_ref(), place).await,
+            Err(error) => Err(error),
+        };
+        understood.push(step.and_then(|mut step| {
+            inputs::find(&api, &caller, &mut step)?;
+            Ok(step)
+        }));
+    }
+    let understood = hide_dependencies(&api, &caller, understood).await?;
     let understood = understood.into_iter();
     let (good, bad): (Vec<_>, Vec<_>) = (0..).zip(understood).partition(|(_, step)| step.is_ok());
     let (places, steps): (Vec<usize>, Vec<NewStep>) = good
@@ -250,10 +255,8 @@ fn item(result: Result<StepView, ApiError>) -> BatchItem {
     }
 }
 
-fn understand_batch(
-    json: &[u8],
-    key: Option<&IdempotencyKey>,
-) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
+/// Returns the requests of a batch, each with the defaults of all.
+fn read_batch(json: &[u8]) -> Result<Vec<Result<StepRequest, ApiError>>, ApiError> {
     let RawBatch { steps, defaults } = body::parse(json, "")?;
     if steps.len() > MAX_BATCH_STEPS {
         return Err(ApiError::TooManySteps {
@@ -261,15 +264,32 @@ fn understand_batch(
             limit: MAX_BATCH_STEPS,
         });
     }
-    let understood = (0..).zip(steps).map(|(place, raw)| {
+    let requests = (0..).zip(steps).map(|(place, raw): (usize, _)| {
         let mut request: StepRequest =
             body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
         // A step's own defaults take precedence over those of the batch.
         request = request.with_defaults()?;
         request.defaults = defaults.clone();
-        understand(request, key, place)
+        Ok(request)
     });
-    Ok(understood.collect())
+    Ok(requests.collect())
+}
+
+/// Checks a step as [`understand`] does, and whether the caller may submit it.
+async fn enter(
+    api: &Api,
+    caller: &Caller,
+    mut request: StepRequest,
+    key: Option<&IdempotencyKey>,
+    place: usize,
+) -> Result<NewStep, ApiError> {
+    let allocation = Allocation::of(api, caller, &mut request).await?;
+    let mut step = understand(request, key, place)?;
+    match allocation {
+        Some(allocation) => allocation.permit(caller, &mut step)?,
+        None => permit(caller, &mut step)?,
+    }
+    Ok(step)
 }
 
 /// Checks a step and gives it an id: the caller's, else one derived from the call's key, else a random one.

@@ -51,7 +51,7 @@ ALL: Json = {
     "stdout": "/o",
     "stderr": "/e", "append": True, "name": "n", "id": "i", "retries": 1,
     "free_preemptions": True, "timeout": 1, "queue_timeout": 1, "begin": "t", "deadline": "t", "after": ["a"],
-    "grace_period": 1, "lease": "1m", "reclaim_tolerance": "none",
+    "grace_period": 1, "lease": "1m", "reclaim_tolerance": "none", "inside": "a",
 }  # fmt: skip
 """Every setting."""
 

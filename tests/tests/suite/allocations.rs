@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -56,7 +57,7 @@ fn programs_run_inside_it_with_its_gpu_and_end_with_it() {
     let (_folder, dev) = dev();
     dev.ok(&ask("guest", "held", &[]));
     in_state(&dev, "held", "allocated");
-    let inside = |script| dev.sluice(&["run", "--in", "held", "--", "sh", "-c", script]);
+    let inside = |script| dev.sluice(&["exec", "held", "--", "sh", "-c", script]);
     let ran = inside("echo $SLUICE_STEP_ID $CUDA_VISIBLE_DEVICES; exit 3");
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     let (_, step) = dev.call("GET", "/v1/steps/held", None);
@@ -65,7 +66,7 @@ fn programs_run_inside_it_with_its_gpu_and_end_with_it() {
     // Nobody else gets its GPU.
     dev.ok(&ask("guest", "next", &[]));
     let long = dev
-        .command(&["run", "--in", "held", "--", "sleep", "1000"])
+        .command(&["exec", "held", "--", "sleep", "1000"])
         .stdin(Stdio::null())
         .spawn();
     eventually("the program to run", || {
@@ -102,6 +103,28 @@ fn one_that_nobody_renews_ends_and_frees_its_gpu() {
     in_state(&dev, "kept", "allocated");
     let late = dev.sluice(&["renew", "lapsed"]);
     assert!(late.stderr.contains("it is over"), "{}", late.stderr);
+}
+
+#[test]
+fn one_in_which_nothing_runs_is_released_at_once_whatever_its_grace() {
+    let (_folder, dev) = dev();
+    for (id, program) in [("idle", false), ("used", true)] {
+        dev.ok(&ask("guest", id, &["--grace", "5m"]));
+        in_state(&dev, id, "allocated");
+        let command = ["exec", id, "--", "sh", "-c", HOLDS];
+        let mut beside = program.then(|| Holder::start(&dev, &command));
+        if let Some((_, said)) = &mut beside {
+            assert!(line(said).starts_with("holds"));
+        }
+        let began = Instant::now();
+        dev.ok(&["release", "--grace", "5m", id]);
+        if let Some((holder, mut said)) = beside {
+            assert_eq!(line(&mut said), "told\n");
+            assert_eq!(holder.end(), Some(9));
+        }
+        in_state(&dev, id, "released");
+        assert!(began.elapsed() < Duration::from_secs(5), "{id}");
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod hostile;
 mod hosts;
 mod input;
 mod inputs;
+mod inside;
 mod issuer;
 mod join;
 mod keep;

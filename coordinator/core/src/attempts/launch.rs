@@ -150,9 +150,12 @@ fn streams(id: &AttemptId, step: &Step, part: &Part, rank: u32) -> StepStreams {
     }
 }
 
-/// The variables of a step; those of a part of an array tell its index and the array.
+/// The variables of a step; those of a part of an array tell its index and the array, those of a step inside an allocation
+/// tell that.
 fn with_index(state: &State, step: &Step) -> Environment {
     let mut env = step.spec.env.clone();
+    let inside = step.spec.inside.iter();
+    env.extend(inside.map(|id| (String::from("SLUICE_ALLOCATION"), id.to_string())));
     let Some(part) = &step.part_of else {
         return env;
     };

@@ -7,7 +7,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::keep::KeptFiles;
 use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason};
+use sluice_common::wire::{AttemptEnd, AttemptPhase, StartedProcess, StopReason};
 use sluice_reasons::messages::recorded::closed_for;
 
 use crate::attempts::live::{live_on, phase_on};
@@ -16,6 +16,7 @@ use crate::attempts::queue_timeout::queue_again;
 use crate::attempts::retry_policy::{RetryDecision, retry_decision};
 use crate::context::Context;
 use crate::hosts::drain::note_empty;
+use crate::inside::room::is_used_inside;
 use crate::model::step::{Attempt, PartPhase};
 use crate::record;
 use crate::record::Record;
@@ -33,8 +34,30 @@ pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: E
         usage: Usage::default(),
         kept: None,
     };
+    if is_used_inside(ctx.state(), node, &id.step) {
+        return hold_back(ctx, node, id.clone(), AttemptPhase::Released(end));
+    }
     at_least_ended(ctx, node, id, end);
     record_released(ctx, node, id, None);
+}
+
+/// Keeps the end of an allocation until no step inside it holds a part of it on this host. One that ended by itself is over
+/// at once, so that those steps are stopped.
+pub(crate) fn hold_back(ctx: &mut Context, node: &NodeName, id: AttemptId, phase: AttemptPhase) {
+    let live = live_on(ctx, node, &id);
+    let is_stopped = live.is_some_and(|(_, attempt, _)| attempt.stopping.is_some());
+    if let AttemptPhase::Ended(end) | AttemptPhase::Released(end) = &phase
+        && !is_stopped
+    {
+        let end = AttemptEnd {
+            kept: None,
+            ..end.clone()
+        };
+        at_least_ended(ctx, node, &id, end);
+    }
+    if let Some(contact) = ctx.contact_mut(node) {
+        contact.held_back.insert(id, phase);
+    }
 }
 
 pub(crate) fn at_least_starting(ctx: &mut Context, node: &NodeName, id: &AttemptId) {

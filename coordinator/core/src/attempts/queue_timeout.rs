@@ -82,7 +82,7 @@ pub(crate) fn next_queue_event(step: &Step) -> Option<(Time, QueueEvent)> {
     }
     let spec = &step.spec;
     let deadline = spec.deadline.map(|at| (at, QueueEvent::MissesDeadline(at)));
-    let queue_timeout = spec.queue_timeout.filter(|_| step.is_schedulable());
+    let queue_timeout = spec.queue_timeout.filter(|_| step.awaits_resources());
     let timeout = queue_timeout.map(|queue_timeout| {
         let since = step.queued_again_at.unwrap_or(step.submitted_at);
         let at = since + step.not_waited + queue_timeout;

@@ -17,12 +17,15 @@
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
+//! | it was stopped because its allocation ended | `cancelled`, `preempted` or `failed`, as that; never retried |
+//! | it is inside an allocation, and its host was lost or could not start it | `failed`, because its allocation has no other |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
+use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -51,6 +54,9 @@ pub(crate) fn retry_decision(
     let (rank, part, end) =
         decisive_part(attempt).expect("an attempt has parts, and all have ended");
     let node = part.node.clone();
+    if attempt.with_allocation {
+        return with_allocation(step, attempt, (part, end));
+    }
     // Decisions of the core take precedence over reports of the host: an answered cancel is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
@@ -95,7 +101,64 @@ pub(crate) fn retry_decision(
             }
         }
     };
-    bounded(step, attempt, verdict)
+    bounded(step, attempt, inside(step, verdict))
+}
+
+/// Decides about a step that was stopped because its allocation ended: it never waits for another.
+fn with_allocation(
+    step: &Step,
+    attempt: &Attempt,
+    (part, end): (&Part, &AttemptEnd),
+) -> RetryDecision {
+    let cause = attempt.stopping.unwrap_or(StopReason::PeerEnded);
+    if end.exit == Exit::Code(0) && cause != StopReason::Cancelled {
+        return over(StepState::Succeeded, part, end);
+    }
+    let allocation = step.spec.inside.clone();
+    let allocation = allocation.unwrap_or_else(|| step.id.clone());
+    let reason = Cause::AllocationEnded { allocation, cause };
+    RetryDecision::End(end_state(step, cause), reason)
+}
+
+/// The state of a step that ends because its allocation ends for `why`.
+pub(crate) fn end_state(step: &Step, why: StopReason) -> StepState {
+    // One that never started has lost nothing.
+    if step.attempts.is_empty() {
+        return StepState::Cancelled;
+    }
+    match why {
+        StopReason::Cancelled | StopReason::NotRenewed => StepState::Cancelled,
+        StopReason::Preempted | StopReason::Drained => StepState::Preempted,
+        StopReason::TimedOut
+        | StopReason::Superseded
+        | StopReason::PeerEnded
+        | StopReason::GpuLost
+        | StopReason::Requeued
+        | StopReason::NotSuspended
+        | StopReason::SuspendedTooLong
+        | StopReason::LivenessFailed => StepState::Failed,
+    }
+}
+
+/// Ends a step inside an allocation instead of queueing it again after its host was lost, because its allocation is lost with
+/// the host, or failed to start it, because its allocation has no other.
+fn inside(step: &Step, decision: RetryDecision) -> RetryDecision {
+    use ReasonCode::{HostFailed, HostLost, HostRebooted, LeaseExpired, PrologFailed};
+    let codes = [
+        HostLost,
+        HostRebooted,
+        LeaseExpired,
+        HostFailed,
+        PrologFailed,
+    ];
+    match decision {
+        RetryDecision::Retry(reason)
+            if step.spec.inside.is_some() && codes.contains(&reason.code()) =>
+        {
+            RetryDecision::End(StepState::Failed, reason)
+        }
+        decision @ (RetryDecision::Retry(_) | RetryDecision::End(..)) => decision,
+    }
 }
 
 /// The reason for which an attempt ended, whatever was decided about the step; `None` while it has not ended.

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
-use sluice_common::id::ServiceName;
+use sluice_common::id::{ServiceName, StepId};
 
 use super::affected::PoolChecks;
 use super::{Context, Outbox};
@@ -17,6 +17,7 @@ pub(crate) struct DryRun {
     outbox: Outbox,
     affected: PoolChecks,
     due_services: BTreeSet<ServiceName>,
+    due_allocations: BTreeSet<StepId>,
 }
 
 impl Context {
@@ -27,6 +28,7 @@ impl Context {
             outbox: core::mem::take(&mut self.outbox),
             affected: self.affected.clone(),
             due_services: self.due_services.clone(),
+            due_allocations: self.due_allocations.clone(),
         }
     }
 
@@ -45,6 +47,7 @@ impl Context {
         self.outbox = run.outbox;
         self.affected = run.affected;
         self.due_services = run.due_services;
+        self.due_allocations = run.due_allocations;
     }
 
     /// Number of pools and steps that would be rolled back.

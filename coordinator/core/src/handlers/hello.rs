@@ -226,6 +226,7 @@ fn link(
         refused: false,
         strays: BTreeSet::new(),
         thawing: BTreeSet::new(),
+        held_back: BTreeMap::new(),
         asked: BTreeMap::new(),
         delivery: OrderDelivery::since(said_at),
     };

@@ -55,6 +55,7 @@ pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<R
     await_all_renewals(ctx);
     follow_all_hostless(ctx);
     ctx.set_all_services_due();
+    ctx.set_all_allocations_due();
 }
 
 /// Starts the silence of all nodes now, because none is connected yet.

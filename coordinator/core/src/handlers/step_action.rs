@@ -52,6 +52,14 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
     if takes_up && known.spec.lease.is_some() {
         return Err(Refusal::IsAllocation { step });
     }
+    if let Some(allocation) = known
+        .spec
+        .inside
+        .clone()
+        .filter(|_| action == StepAction::Suspend)
+    {
+        return Err(Refusal::IsInside { step, allocation });
+    }
     let hosts = known.spec.nodes;
     let runs = known.live().is_some() || known.array.is_some();
     if action == StepAction::Suspend && hosts > 1 && runs {

@@ -62,6 +62,9 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
         let state = known.state;
         return Err(Refusal::CannotMove { step, state });
     }
+    if let Some(allocation) = known.spec.inside.clone() {
+        return Err(Refusal::IsInside { step, allocation });
+    }
     // What an attempt holds is counted by the spec, which the new pool may fill in otherwise.
     let elsewhere = known.only_pool() != Some(&pool);
     if let Some(node) = known.holding_node().filter(|_| elsewhere) {

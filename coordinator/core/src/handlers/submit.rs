@@ -25,6 +25,7 @@ use crate::record::{self, Record};
 use crate::submit::bounds::over_bounds;
 use crate::submit::difference::first_difference;
 use crate::submit::feasible::unknown_pool;
+use crate::submit::inside::admit_inside;
 use crate::submit::route::route_of;
 use crate::submit::rules::{SubmitDecision, admit_by_rules};
 
@@ -163,6 +164,9 @@ pub(crate) fn admit(
     spec: StepSpec,
     past_maintenance: bool,
 ) -> Result<SubmitDecision, Refusal> {
+    if let Some(allocation) = spec.inside.clone() {
+        return admit_inside(ctx, step, spec, &allocation);
+    }
     if let Some(unknown) = unknown_pool(ctx, spec.pool.as_ref()) {
         let reason = Cause::rejected(unknown);
         return Ok(SubmitDecision::Rejected { spec, reason });

@@ -74,7 +74,8 @@ pub(crate) fn may_stop(ctx: &Context, id: &AttemptId, all: bool) -> bool {
     step.is_some_and(|step| {
         let attempt = step.attempt(id.number);
         let stays = attempt.is_some_and(|a| !a.has_ended() && a.stopping.is_none());
-        stays && (all || step.spec.preemptible)
+        // What runs inside an allocation goes with it.
+        stays && (all || step.spec.preemptible) && step.spec.inside.is_none()
     })
 }
 

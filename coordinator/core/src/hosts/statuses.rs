@@ -14,13 +14,15 @@ use sluice_common::wire::{AttemptPhase, AttemptStatus, ToNode};
 use crate::attempts::live::live_on;
 use crate::attempts::orders::{send_assignment, stop_again};
 use crate::attempts::progress::{
-    at_least_ended, at_least_running, at_least_starting, at_least_stopping, record_released, vanish,
+    at_least_ended, at_least_running, at_least_starting, at_least_stopping, hold_back,
+    record_released, vanish,
 };
 use crate::attempts::strays::on_stray;
 use crate::attempts::suspension::{
     on_answer_to_resume, on_host_not_suspended, on_host_runs, on_host_suspended, resend_suspension,
 };
 use crate::context::Context;
+use crate::inside::room::is_used_inside;
 use crate::model::step::PartPhase;
 use crate::recovery::warrants::{ask_for_warrant, may_be_adopted};
 use crate::recovery::{follow_suspension, lose_track};
@@ -88,7 +90,8 @@ fn on_missing(ctx: &mut Context, node: &NodeName, id: &AttemptId, rebooted: bool
     // with an agent, before or after that agent acknowledged it.
     let unbegun = part.phase <= PartPhase::Starting && attempt.stopping.is_none();
     if part.phase == PartPhase::Ended {
-        record_released(ctx, node, id, None);
+        // Its end is recorded, so that only its resources come back.
+        vanish(ctx, node, id, Exit::Unknown);
     } else if rebooted {
         vanish(ctx, node, id, Exit::HostRebooted);
     } else if ctx.state().recovery().is_some() {
@@ -138,6 +141,11 @@ fn follow(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
             on_host_not_suspended(ctx, node, &id, why);
         }
         AttemptPhase::Stopping { started, why } => at_least_stopping(ctx, node, &id, started, why),
+        AttemptPhase::Ended(_) | AttemptPhase::Released(_)
+            if is_used_inside(ctx.state(), node, &id.step) =>
+        {
+            hold_back(ctx, node, id, phase);
+        }
         AttemptPhase::Ended(end) => at_least_ended(ctx, node, &id, end),
         AttemptPhase::Released(mut end) => {
             let kept = end.kept.take();

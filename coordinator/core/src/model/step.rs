@@ -1,7 +1,9 @@
 //! Stored step: its spec, its attempts, its state and the reason. Changed only by `state/apply.rs`.
 
+mod endpoint;
+
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -9,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use sluice_common::allocation::Lease;
 use sluice_common::array::MAX_ARRAY_INDEX;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
-use sluice_common::port::PortName;
-use sluice_common::probe::ProbeFailure;
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, StartedProcess, StopReason, SuspendFailure};
 use sluice_reasons::Cause;
+
+pub use endpoint::Endpoint;
 
 use crate::model::array::{Array, ArrayPart};
 use crate::model::cluster::Route;
@@ -140,6 +142,9 @@ pub struct Attempt {
     /// The step that preempts it, or preempted it.
     #[serde(default)]
     pub preempted_by: Option<StepId>,
+    /// Whether it is stopped because the allocation ends inside which it runs.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub with_allocation: bool,
     /// Queued steps that were passed over for it and may preempt it.
     #[serde(default)]
     pub backfill: BTreeSet<StepId>,
@@ -208,28 +213,6 @@ pub struct Part {
     /// Ports and readiness, once the host has reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Box<Endpoint>>,
-}
-
-/// Ports and readiness of a part, as its host reports them. [`Step::is_ready_on`] tells whether the part is ready: that
-/// depends on its phase as well.
-///
-/// [`Step::is_ready_on`]: crate::Step::is_ready_on
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// Ports of the host that the step has there, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ports: BTreeMap<PortName, u16>,
-    /// Whether its readiness probe succeeds.
-    pub succeeds: bool,
-    /// The failure that the last failed probe saw, while it does not succeed or is stopped because of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<ProbeFailure>,
-    /// Time of the last recorded change, by the coordinator's clock.
-    pub changed_at: Time,
-    /// Time at which it became ready last.
-    pub succeeded_at: Time,
-    /// Number of times that it became ready.
-    pub times: u32,
 }
 
 /// The phase of a part. Phases only go forward.
@@ -301,6 +284,11 @@ impl Step {
     /// Whether the scheduler considers it: it is queued and no array, no caller holds it, and it waits for no other step
     /// and for no time.
     pub fn is_schedulable(&self) -> bool {
+        self.awaits_resources() && self.spec.inside.is_none()
+    }
+
+    /// Whether it waits for resources alone, of its pool or of the allocation inside which it is to run.
+    pub fn awaits_resources(&self) -> bool {
         self.state == StepState::Queued && !self.held && self.is_ready() && self.array.is_none()
     }
 

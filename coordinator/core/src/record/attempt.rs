@@ -79,6 +79,9 @@ pub struct Stopping {
     /// Whether it is preempted by priority, and not by reclaim.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub by_priority: bool,
+    /// Whether it is stopped because the allocation ends inside which it runs.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub with_allocation: bool,
 }
 
 impl Stopping {
@@ -90,6 +93,7 @@ impl Stopping {
             by: None,
             grace: None,
             by_priority: false,
+            with_allocation: false,
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::wire::{AttemptPhase, AttemptStatus, StopReason};
 
@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::hosts::drain::empty_drained;
 use crate::hosts::link::settle_again;
 use crate::hosts::statuses::take_listed;
+use crate::inside::room::rooms;
 use crate::model::placement::Placement;
 use crate::model::recovery::{FrozenOnHost, Warrant};
 use crate::model::step::Step;
@@ -106,7 +107,12 @@ fn judge_warrant(
         }),
     };
     let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });
-    if !fits || !(is_frozen || are_free(ctx, &warrant.placements)) {
+    // Inside an allocation it has what that holds.
+    let is_free = match &warrant.spec.inside {
+        Some(allocation) => are_free_inside(ctx, allocation, &warrant.placements),
+        None => is_frozen || are_free(ctx, &warrant.placements),
+    };
+    if !fits || !is_free {
         return AdoptionDecision::Refuse;
     }
     match hosts.iter().all(|host| ctx.state().node(host).is_some()) {
@@ -133,6 +139,20 @@ fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
     placements.iter().all(|placement| {
         let mut gpus = placement.gpus.iter();
         gpus.all(|gpu| !ctx.state().is_granted(&placement.node, gpu))
+    })
+}
+
+/// Whether an allocation has what an attempt inside it holds, and no other step there does.
+fn are_free_inside(ctx: &Context, allocation: &StepId, placements: &[Placement]) -> bool {
+    let held = ctx.state().step(allocation);
+    let Some((held, attempt)) = held.and_then(|held| Some((held, held.live()?))) else {
+        return false;
+    };
+    let rooms = rooms(ctx.state(), held, attempt);
+    placements.iter().all(|placement| {
+        let room = rooms.iter().find(|room| room.node == placement.node);
+        let mut gpus = placement.gpus.iter();
+        room.is_some_and(|room| gpus.all(|gpu| room.gpus.contains(gpu)))
     })
 }
 

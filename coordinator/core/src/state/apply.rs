@@ -6,6 +6,7 @@ mod admission;
 mod array;
 mod attempt;
 mod dependency;
+mod forget;
 mod lease;
 mod mismatch;
 mod node;
@@ -39,7 +40,7 @@ use crate::record::{
     Stopping,
 };
 
-use super::{MAX_DELETED_KEPT, State, Steps};
+use super::{State, Steps};
 
 /// A record that does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -74,6 +75,7 @@ impl State {
             self.index.count(from, to);
             if let Some(about) = &about {
                 self.follow_array(about);
+                self.follow_inside(about);
             }
             fit
         } else {
@@ -264,6 +266,7 @@ impl State {
             stopping_at: None,
             stop_grace: None,
             preempted_by: None,
+            with_allocation: false,
             backfill: backfill.clone(),
             port: *port,
             broken_by: None,
@@ -325,6 +328,7 @@ impl State {
             by,
             grace,
             by_priority,
+            with_allocation,
         } = it;
         let (why, grace) = (*why, *grace);
         let step = step_mut(&mut self.stored.steps, &id.step)?;
@@ -332,6 +336,7 @@ impl State {
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || Mismatch::Ended(id.clone()))?;
         attempt.stopping = Some(why);
+        attempt.with_allocation |= *with_allocation;
         attempt.lose_readiness();
         attempt.on_told_to_stop(at, grace, own);
         attempt.preempted_by = by.clone().or(attempt
@@ -461,30 +466,6 @@ impl State {
             self.note_part_end(at, &part, (end, reason));
         }
         Ok(())
-    }
-
-    fn on_step_forgotten(&mut self, id: &StepId, deleted: bool) -> ApplyResult {
-        let step = step_mut(&mut self.stored.steps, id)?;
-        let holds = step.holds_units();
-        let finished = step.finished.filter(|_| !holds);
-        finished.ok_or_else(|| Mismatch::NotOver(id.clone()))?;
-        self.index.drop_finished(step);
-        self.index.drop_submitted(step);
-        self.stored.steps.remove(id);
-        if deleted {
-            self.note_deleted(id);
-        }
-        Ok(())
-    }
-
-    fn note_deleted(&mut self, id: &StepId) {
-        self.stored.deleted.insert(self.stored.seq, id.clone());
-        self.index.deleted.insert(id.clone());
-        if self.stored.deleted.len() > MAX_DELETED_KEPT
-            && let Some((_, oldest)) = self.stored.deleted.pop_first()
-        {
-            self.index.deleted.remove(&oldest);
-        }
     }
 }
 

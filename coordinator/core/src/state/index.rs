@@ -4,6 +4,7 @@
 
 mod domains;
 mod hardware;
+mod requests;
 mod units;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -17,14 +18,16 @@ use sluice_common::label::LabelKey;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform::spec::PlatformSpecs;
 use sluice_common::state::StepState;
-use sluice_common::supervision::Exit;
 use sluice_scheduler::{
-    FreezeState, Hardware, HostInventory, HostResources, Nomination, Request, Run, Scheduler,
+    FreezeState, Hardware, HostInventory, HostResources, Nomination, Run, Scheduler,
 };
 
+use self::requests::avoided_hosts;
+pub(crate) use self::requests::request;
 use super::StoredState;
 use super::arrays::{ArrayIndex, array_index_of};
 use super::dependents::Dependents;
+use super::inside::AllocationIndex;
 use super::load::SubjectLoads;
 use crate::model::carving::CarveRequest;
 use crate::model::node::Node;
@@ -45,6 +48,7 @@ pub(crate) struct Index {
     loads: SubjectLoads,
     pub(crate) dependents: Dependents,
     pub(crate) arrays: ArrayIndex,
+    pub(crate) inside: AllocationIndex,
     /// Required capabilities by pool.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// Declared platforms by pool.
@@ -65,6 +69,8 @@ struct HostHoldings {
     attempts: BTreeSet<AttemptId>,
     used: HostResources,
     gpus: BTreeMap<String, AttemptId>,
+    /// Number of those that run inside an allocation, which holds the resources.
+    inside: usize,
 }
 
 impl Index {
@@ -104,6 +110,7 @@ impl Index {
         self.count(None, Some(step.state));
         self.note_submitted(step);
         self.dependents.add(step);
+        self.inside.follow(step);
         if step.is_schedulable() {
             self.enqueue(step);
         }
@@ -118,6 +125,7 @@ impl Index {
         self.count(Some(step.state), None);
         self.dequeue(step);
         self.dependents.remove(step);
+        self.inside.remove(step);
         for attempt in &step.attempts {
             let id = step.attempt_id(attempt.number);
             self.drop_attempt(&id, step, attempt);
@@ -240,7 +248,8 @@ impl Index {
             .iter()
             .filter(|part| part.phase != PartPhase::Released);
         let holding: BTreeSet<NodeName> = held.map(|part| part.node.clone()).collect();
-        if holding.is_empty() {
+        // The scheduler counts the allocation, and not what runs inside it.
+        if holding.is_empty() || step.spec.inside.is_some() {
             return;
         }
         let mut request = request(step);
@@ -277,7 +286,8 @@ impl Index {
         let held = self.held.entry(part.node.clone()).or_default();
         if held.attempts.insert(id.clone()) {
             held.used = held.used.plus(held_units(step, attempt));
-            if !attempt.is_frozen() {
+            held.inside += usize::from(step.spec.inside.is_some());
+            if !attempt.is_frozen() && step.spec.inside.is_none() {
                 let gpus = part.gpus.iter();
                 held.gpus.extend(gpus.map(|gpu| (gpu.clone(), id.clone())));
             }
@@ -296,7 +306,8 @@ impl Index {
         };
         if held.attempts.remove(id) {
             held.used = held.used.less(held_units(step, attempt));
-            if !attempt.is_frozen() {
+            held.inside -= usize::from(step.spec.inside.is_some());
+            if !attempt.is_frozen() && step.spec.inside.is_none() {
                 for gpu in &part.gpus {
                     held.gpus.remove(gpu);
                 }
@@ -354,8 +365,10 @@ impl Index {
     /// GPUs are counted one by one: one that vanished while it was granted, or is not fit to be granted again, takes
     /// nothing from those that are there and fit, and its release gives nothing back.
     pub(super) fn place_node(&mut self, node: &Node) {
-        let capacity =
-            HostResources::from_amounts(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
+        let held = self.held.get(&node.name);
+        let inside = held.map_or(0, |held| held.inside.min(MAX_ATTEMPTS_PER_NODE));
+        let steps = (MAX_ATTEMPTS_PER_NODE - inside) as u64;
+        let capacity = HostResources::from_amounts(&node.capacity()).with_steps(steps);
         let gpus = node.inventory.gpus.iter();
         let is_fit = |unit: &str| node.is_fit(unit) && self.blocker(node, unit).is_none();
         let (fit, unfit): (Vec<_>, Vec<_>) = gpus.partition(|gpu| is_fit(&gpu.uuid));
@@ -454,8 +467,11 @@ impl Index {
 }
 
 /// The resources that an attempt holds on each of its hosts: while it is frozen, its memory and the space for what is
-/// moved from its GPUs.
+/// moved from its GPUs; nothing inside an allocation, which holds them.
 pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
+    if step.spec.inside.is_some() {
+        return HostResources::default();
+    }
     let whole = HostResources::from_amounts(&step.spec.request);
     let moved = attempt.suspension.as_ref().map_or(0, |it| it.moved_mb);
     let moved = HostResources::from_amounts(&Amounts::new().with(MEMORY_MB, moved));
@@ -466,24 +482,4 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostResources {
         }
         false => whole.plus(moved),
     }
-}
-
-/// The request of a step to the scheduler.
-pub(crate) fn request(step: &Step) -> Request {
-    let mut request = Request::from_spec(step.id.clone(), step.order(), &step.spec);
-    request.accepted_at = Some(step.moved_at.unwrap_or(step.place));
-    request.excluded_pools = step.excluded_pools.clone();
-    request.evictions = step.evictions.clone();
-    request.guards = step.provenance.guards.clone();
-    step.route.send(request)
-}
-
-/// The hosts whose prolog failed for the step: others are tried first.
-fn avoided_hosts(step: &Step) -> BTreeSet<NodeName> {
-    let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
-    let failed = parts.filter(|part| {
-        let end = part.end.as_ref();
-        end.is_some_and(|end| matches!(end.exit, Exit::PrologFailed(_)))
-    });
-    failed.map(|part| part.node.clone()).collect()
 }

@@ -73,7 +73,8 @@ pub(crate) fn defaults_of(
     below: &MergedTemplate,
     spec: &StepSpec,
 ) -> Vec<DefaultAmount> {
-    if spec.request.get(MGPU) > 0 {
+    // What a step inside an allocation leaves open is a part of that.
+    if spec.request.get(MGPU) > 0 || spec.inside.is_some() {
         return Vec::new();
     }
     let open = |(key, amount): &DefaultAmount| {
@@ -91,7 +92,7 @@ pub(crate) fn defaults_of(
 }
 
 /// Whether a step states its amount of a key, by a field or as a custom resource.
-fn states(resources: &ResourceSettings, key: &str) -> bool {
+pub(crate) fn states(resources: &ResourceSettings, key: &str) -> bool {
     let custom = &resources.pool_resources;
     let by_field = match key {
         MCPU => resources.cpu_count.is_some(),

@@ -12,8 +12,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         name,
         subject,
         submitted_by,
-        pool,
-        platform,
+        pool: _,
+        platform: _,
         command,
         env,
         workdir: _,
@@ -22,8 +22,8 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         resources: _,
         request: _,
         preemptible: _,
-        nodes,
-        within,
+        nodes: _,
+        within: _,
         priority,
         retries: _,
         timeout: _,
@@ -53,6 +53,7 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
         ports: _,
         probes: _,
         lease: _,
+        inside: _,
         // Neither the place of a replica nor that where a value was written changes the request.
         service: _,
         inherited: _,
@@ -61,13 +62,9 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     let fields = [
         ("subject", *subject == new.subject),
         ("submitted_by", *submitted_by == new.submitted_by),
-        ("pool", *pool == new.pool),
-        ("platform", *platform == new.platform),
         ("command", *command == new.command),
         ("env", *env == new.env),
         ("resources", same_resources(old, new)),
-        ("nodes", *nodes == new.nodes),
-        ("within", *within == new.within),
         ("priority", *priority == new.priority),
         ("allow_pending", *allow_pending == new.allow_pending),
         ("free_preemptions", same_preemptions),
@@ -79,12 +76,25 @@ pub(crate) fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'stati
     ];
     // Last, because a name that was not written follows the command, which is then the real difference.
     let name = ("name", *name == new.name);
-    let fields = fields
-        .into_iter()
-        .chain(stream_fields(streams, &new.streams));
+    let fields = fields.into_iter().chain(place_fields(old, new));
+    let fields = fields.chain(stream_fields(streams, &new.streams));
     let fields = fields.chain(surroundings(old, new));
     let mut fields = fields.chain(settings(old, new)).chain([name]);
     fields.find(|(_, same)| !same).map(|(field, _)| field)
+}
+
+/// The fields that say where a step runs, and whether they are the same. Inside an allocation, they are those of the
+/// allocation, and so is the number of hosts that a step leaves open.
+fn place_fields(old: &StepSpec, new: &StepSpec) -> [(&'static str, bool); 5] {
+    let is_inside = old.inside.is_some() && old.inside == new.inside;
+    let same_nodes = old.nodes == new.nodes || is_inside && new.nodes == 0;
+    [
+        ("inside", old.inside == new.inside),
+        ("pool", is_inside || old.pool == new.pool),
+        ("platform", is_inside || old.platform == new.platform),
+        ("nodes", same_nodes),
+        ("within", old.within == new.within),
+    ]
 }
 
 /// The labels and the fields of the surroundings in which the program runs, and whether they are the same.
@@ -160,7 +170,7 @@ pub(crate) fn same_resources(old: &StepSpec, new: &StepSpec) -> bool {
     let asked = old.resources.demand();
     let asked = asked.unwrap_or_else(|_| old.request.clone());
     (asked == new.request || old.request == new.request)
-        && old.preemptible == new.preemptible
+        && (old.preemptible == new.preemptible || old.inside.is_some())
         && without_cores(&old.resources) == without_cores(&new.resources)
 }
 

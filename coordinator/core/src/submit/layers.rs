@@ -216,7 +216,7 @@ pub(crate) fn too_large(merged: &MergedTemplate, spec: &StepSpec) -> Option<Temp
 /// The step with the amounts of these layers.
 pub(crate) fn over_templates<'a>(merged: &MergedTemplate, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
     let below = &merged.template.resources;
-    if below.is_empty() {
+    if below.is_empty() || spec.inside.is_some() {
         return Cow::Borrowed(spec);
     }
     // The stored and the submitted amounts were each checked.

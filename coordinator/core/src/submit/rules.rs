@@ -7,6 +7,7 @@
 //!    cut to its maxima --(pools that bar that)--> queued in what is left
 //! ```
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -193,6 +194,29 @@ fn queued_under(
     }
 }
 
+/// Queues a step inside an allocation under the rules and the templates of a pool in which that is, or may be.
+///
+/// # Errors
+/// A rule, a template or a validation of the pool forbids the step.
+pub(crate) fn queued_inside(
+    ctx: &Context,
+    pool: &Pool,
+    allocation: &Step,
+    request: &Request,
+    spec: &StepSpec,
+) -> Result<SubmitDecision, Box<Rejection>> {
+    let layers = ctx.state().layers_of(pool, request);
+    let broken = || breach(pool, spec).or_else(|| layers.forbid(&pool.name, spec).map(by_template));
+    let broken = || broken().map(|breach| breaks_rule(&pool.name, breach));
+    let invalid = invalid_as_filled(ctx, pool, request, spec);
+    if let Some(never) = invalid.or_else(broken) {
+        return Err(never.into());
+    }
+    let route = allocation.route.clone();
+    // The allocation is there already, so no maintenance keeps it out.
+    Ok(queued_under(ctx, pool, route, request, spec.clone(), true))
+}
+
 /// The pools that exclude a queued step, each with the reason. Rules may have changed since the submit; those of the
 /// submit count.
 pub(crate) fn excluded_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Exclusion)> {
@@ -315,8 +339,9 @@ fn breach(pool: &Pool, spec: &StepSpec) -> Option<RuleBreach> {
         })
     };
     let mode = || {
-        // An allocation has no choice: only its holder could take it up again.
-        let chooses = says(Setting::OnPreempt) && spec.lease.is_none();
+        // An allocation has no choice: only its holder could take it up again. What runs inside it goes with it.
+        let is_bound = spec.lease.is_some() || spec.inside.is_some();
+        let chooses = says(Setting::OnPreempt) && !is_bound;
         let allowed = !chooses || rules.allows(spec.on_preempt);
         (!allowed).then(|| RuleBreach::Mode {
             asked: spec.on_preempt,

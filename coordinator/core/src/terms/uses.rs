@@ -141,7 +141,7 @@ pub(crate) fn waiting(rejected: &[StepId]) -> Use {
 /// The reason why a queued step could never start.
 pub(crate) fn never_starts(ctx: &Context, id: &StepId, changed: &[&Desired]) -> Option<Cause> {
     let step = ctx.state().step(id);
-    let step = step.filter(|step| step.state == StepState::Queued)?;
+    let step = step.filter(|step| step.state == StepState::Queued && step.spec.inside.is_none())?;
     let bereft = || {
         let waits = step.spec.allow_pending;
         let bereft = loses_platform(ctx, id, changed).filter(|_| !waits);

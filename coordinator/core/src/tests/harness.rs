@@ -798,6 +798,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         ports: Vec::new(),
         probes: Default::default(),
         lease: None,
+        inside: None,
         service: None,
         streams: Default::default(),
         inherited: Default::default(),

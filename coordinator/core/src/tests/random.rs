@@ -60,6 +60,8 @@ enum Event {
         after: BTreeMap<u8, (ExpectedEnd, bool)>,
         /// Number of parts and most at once, if it is an array.
         array: Option<(u32, u32)>,
+        /// The step inside which it is to run, which may be an allocation.
+        inside: Option<u8>,
     },
     Cancel {
         id: u8,
@@ -171,11 +173,12 @@ fn event() -> impl Strategy<Value = Event> {
             1 => prop::collection::btree_map(0u8..8, required, 1..3),
         ],
         array,
+        prop::option::weighted(0.3, prop_oneof![4 => Just(6u8), 1 => 0u8..8]),
     );
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout, after, array), nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout, after, array
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, queue_timeout, after, array, inside), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, queue_timeout, after, array, inside
             }
         ),
         2 => (0u8..32).prop_map(|id| Event::Cancel { id }),
@@ -564,6 +567,7 @@ fn play(harness: &mut Harness, event: Event) {
             queue_timeout,
             after,
             array,
+            inside,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             if mcpu == 0 {
@@ -631,6 +635,15 @@ fn play(harness: &mut Harness, event: Event) {
                 (spec.array, spec.retries, spec.unset) = (None, 0, Default::default());
             }
             let name = format!("s{id}");
+            if let Some(allocation) = inside.filter(|it| *it != id && spec.lease.is_none()) {
+                spec.inside = Some(step(&format!("s{allocation}")));
+                (spec.array, spec.within, spec.on_preempt) = (None, None, OnPreempt::Fail);
+                spec.allow_pending = false;
+                spec.nodes = nodes % 3;
+                // Most are of another subject than the allocation, or the allocation is over, and are refused.
+                let _ = harness.submit(&name, spec);
+                return;
+            }
             let foreseen = super::preview::foreseen(harness, &name, &spec);
             // An id that is in use may be refused, and a dependency on a step that is not there, such as itself.
             let submitted = harness.submit(&name, spec.clone());
@@ -966,7 +979,10 @@ proptest! {
         bring_to_an_end(&mut harness);
         for step in harness.core.state().steps().values() {
             // What it waits for may have no pool.
-            let waits = !has_a_pool(&harness, step) || !step.is_ready() || is_stuck(&harness, step);
+            let allocation = step.spec.inside.as_ref();
+            let allocation = allocation.and_then(|id| harness.core.state().step(id));
+            let lasts = allocation.is_some_and(|held| !held.state.is_terminal());
+            let waits = lasts || !has_a_pool(&harness, step) || !step.is_ready() || is_stuck(&harness, step);
             prop_assert!(step.state.is_terminal() || waits, "{step:?}");
         }
     }

@@ -365,6 +365,29 @@ pub enum Refusal {
          another"
     )]
     IsAllocation { step: StepId },
+    /// The allocation inside which the step is to run belongs to another subject.
+    #[error(
+        "the allocation `{allocation}` belongs to subject `{owner}`, and the step to `{asked}`: submit it for `{owner}`"
+    )]
+    OthersAllocation {
+        allocation: StepId,
+        owner: Subject,
+        asked: Subject,
+    },
+    /// The allocation holds something that is not divided among steps yet.
+    #[error(
+        "steps inside the allocation `{allocation}` are not supported yet, because it has {what}: `sluice exec` runs programs in it"
+    )]
+    NotDividable {
+        allocation: StepId,
+        what: &'static str,
+    },
+    /// The step runs inside an allocation.
+    #[error(
+        "step `{step}` runs inside the allocation `{allocation}`, and is neither suspended nor moved: `sluice cancel {step}`, \
+         and submit it again"
+    )]
+    IsInside { step: StepId, allocation: StepId },
     /// The step does not wait.
     #[error(
         "step `{step}` is {state}, and a step is moved to another pool only while it is queued: {}",

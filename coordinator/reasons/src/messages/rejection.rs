@@ -10,9 +10,10 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::ResourceKey;
 use sluice_common::amount::table::{key_name, meant_key};
-use sluice_common::id::{PoolName, Subject};
+use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::mig::MigProfile;
 use sluice_common::nearest::nearest;
+use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Detail, Reason};
 use sluice_scheduler::HOST_KEYS;
 
@@ -54,6 +55,26 @@ impl Rejection {
                 reason.with_amount(name, key.as_str(), *most)
             }
             Rejection::NoHostFits { pool, hosts } => hosts.to_reason(pool),
+            Rejection::ExceedsAllocation {
+                allocation,
+                key,
+                asked,
+                has,
+            } => {
+                let reason = of(exceeds_allocation(allocation, key, *asked, *has));
+                let reason = reason.with("allocation", allocation.as_str());
+                let reason = reason.with_key(key.as_str());
+                let reason = reason.with_amount("asked", key.as_str(), *asked);
+                reason.with_amount("has", key.as_str(), *has)
+            }
+            Rejection::FewerHostsInside {
+                allocation,
+                asked,
+                has,
+            } => of(fewer_hosts(allocation, *asked, *has))
+                .with("allocation", allocation.as_str())
+                .with("asked", u64::from(*asked))
+                .with("has", u64::from(*has)),
             Rejection::BreaksRule { pool, breach } => breach.to_reason(self.code(), pool),
             Rejection::Invalid {
                 pool,
@@ -118,6 +139,18 @@ impl Cause {
         });
         first.into_iter().chain(others).collect()
     }
+}
+
+fn exceeds_allocation(allocation: &StepId, key: &ResourceKey, asked: u64, has: u64) -> String {
+    let (asked, has) = (quantity(key.as_str(), asked), figure(key.as_str(), has));
+    format!(
+        "it asks for {asked} per host, and the allocation `{allocation}` has {has} on each: ask for less, or leave out the \
+         amounts to get all of it"
+    )
+}
+
+fn fewer_hosts(allocation: &StepId, asked: u32, has: u32) -> String {
+    format!("it asks for {asked} hosts, and the allocation `{allocation}` has {has}: ask for fewer")
 }
 
 fn no_policy(subject: &Subject, named: Option<&PoolName>) -> String {

@@ -1,5 +1,7 @@
 //! Sentences about what prevents a queued step from starting.
 
+mod inside;
+
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
@@ -19,7 +21,7 @@ use sluice_common::time::{Span, Time};
 
 use super::slices::{available, requested};
 use super::{has_ended, quoted, shortened, with_source};
-use crate::rejection::{DomainShortage, ForbiddingHosts, Shortage};
+use crate::rejection::{DomainShortage, ForbiddingHosts, Rejection, Shortage};
 use crate::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable, Wait};
 
 /// Most unreported nodes that a sentence names.
@@ -39,6 +41,9 @@ impl Wait {
                 ahead,
                 at_once,
             } => of(outside(array, *ahead, *at_once)).with("array", array.as_str()),
+            Wait::Inside { allocation, wait } => {
+                of(inside::waits(allocation, wait)).with("allocation", allocation.as_str())
+            }
             Wait::Unlisted { why } => why.to_reason(),
             Wait::NoPolicy { subject } => of(lost_policy(subject)),
             Wait::Next { pool } => in_pool(pool, format!("it is next in pool `{pool}`")),
@@ -46,13 +51,7 @@ impl Wait {
             Wait::GpusUnknown { pool, node } => {
                 in_pool(pool, gpus_unknown(pool, node)).with("node", node.as_str())
             }
-            Wait::Infeasible { why } => {
-                let mut reason = why.to_reason();
-                reason
-                    .message
-                    .push_str("; it stays queued and blocks no other step");
-                reason
-            }
+            Wait::Infeasible { why } => infeasible(why),
             Wait::Release { pool, runs } => in_pool(pool, release(pool, *runs)).with("runs", *runs),
             Wait::Limit {
                 pool,
@@ -107,6 +106,14 @@ impl Wait {
             }
         }
     }
+}
+
+fn infeasible(why: &Rejection) -> Reason {
+    let mut reason = why.to_reason();
+    reason
+        .message
+        .push_str("; it stays queued and blocks no other step");
+    reason
 }
 
 fn pool_is_short(

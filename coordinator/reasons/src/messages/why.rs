@@ -73,6 +73,9 @@ impl Cause {
                 of("it was suspended for longer than its `suspend_timeout` and was stopped")
             }
             Cause::NotRenewed => of("its holder did not renew it before its lease was over"),
+            Cause::AllocationEnded { allocation, cause } => {
+                of(&allocation_ended(allocation, *cause)).with("allocation", allocation.as_str())
+            }
             Cause::LivenessFailed { node, saw } => on(node, liveness_failed(node, saw.as_deref())),
             Cause::NotReady { node, saw } => on(node, not_ready(node, saw.as_deref())),
             Cause::Superseded { node } => on(node, superseded(node)),
@@ -89,6 +92,24 @@ impl Cause {
             Cause::Said(reason) => reason.clone(),
         }
     }
+}
+
+fn allocation_ended(allocation: &StepId, cause: StopReason) -> String {
+    let how = match cause {
+        StopReason::Cancelled => "was released",
+        StopReason::NotRenewed => "was not renewed in time",
+        StopReason::Preempted => "gave way to another step",
+        StopReason::Drained => "gave way to the drain of its host",
+        StopReason::TimedOut => "lasted longer than its `timeout`",
+        StopReason::Superseded
+        | StopReason::PeerEnded
+        | StopReason::GpuLost
+        | StopReason::Requeued
+        | StopReason::NotSuspended
+        | StopReason::SuspendedTooLong
+        | StopReason::LivenessFailed => "is over",
+    };
+    format!("its allocation `{allocation}` {how}")
 }
 
 fn has_no_host(nodes: &[NodeName]) -> bool {

@@ -105,7 +105,20 @@ fn after(last: Option<&Cause>) -> Vec<Cause> {
         Some(Cause::GpuLost { .. }) => vec![Cause::Requeued],
         Some(Cause::Requeued) => vec![Cause::SuspendedTooLong],
         Some(Cause::SuspendedTooLong) => vec![Cause::NotRenewed],
-        Some(Cause::NotRenewed) => {
+        Some(Cause::NotRenewed) => [
+            StopReason::Cancelled,
+            StopReason::NotRenewed,
+            StopReason::Preempted,
+            StopReason::Drained,
+            StopReason::TimedOut,
+            StopReason::PeerEnded,
+        ]
+        .map(|cause| Cause::AllocationEnded {
+            allocation: name("held"),
+            cause,
+        })
+        .into(),
+        Some(Cause::AllocationEnded { .. }) => {
             let saw = ["`/health` at port 20000 answered 503".into()];
             let saw: Vec<Option<String>> = saw.into_iter().map(Some).chain([None]).collect();
             let failed = saw.iter().map(|saw| Cause::LivenessFailed {

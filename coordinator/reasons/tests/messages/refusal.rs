@@ -335,7 +335,20 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
         }],
         Some(Refusal::CannotSuspend { .. }) => vec![Refusal::NotAnAllocation { step: step() }],
         Some(Refusal::NotAnAllocation { .. }) => vec![Refusal::IsAllocation { step: step() }],
-        Some(Refusal::IsAllocation { .. }) => [StepState::Suspended, StepState::Stopping]
+        Some(Refusal::IsAllocation { .. }) => vec![Refusal::OthersAllocation {
+            allocation: name("held"),
+            owner: name("research"),
+            asked: name("guest"),
+        }],
+        Some(Refusal::OthersAllocation { .. }) => vec![Refusal::NotDividable {
+            allocation: name("held"),
+            what: "slices of GPUs",
+        }],
+        Some(Refusal::NotDividable { .. }) => vec![Refusal::IsInside {
+            step: step(),
+            allocation: name("held"),
+        }],
+        Some(Refusal::IsInside { .. }) => [StepState::Suspended, StepState::Stopping]
             .map(|state| Refusal::CannotMove {
                 step: step(),
                 state,

@@ -86,7 +86,18 @@ fn after(last: Option<&Rejection>) -> Vec<Rejection> {
             });
             rejections.collect()
         }
-        Some(Rejection::NoHostFits { .. }) => {
+        Some(Rejection::NoHostFits { .. }) => vec![Rejection::ExceedsAllocation {
+            allocation: crate::name("held"),
+            key: crate::key("mgpu"),
+            asked: 3000,
+            has: 2000,
+        }],
+        Some(Rejection::ExceedsAllocation { .. }) => vec![Rejection::FewerHostsInside {
+            allocation: crate::name("held"),
+            asked: 3,
+            has: 2,
+        }],
+        Some(Rejection::FewerHostsInside { .. }) => {
             let breaches = chain(after_breach).into_iter();
             let rejections = breaches.map(|breach| Rejection::BreaksRule {
                 pool: pool(),

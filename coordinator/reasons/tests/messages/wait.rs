@@ -4,7 +4,7 @@ use sluice_common::inventory::Capability;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::time::{Span, Time};
 use sluice_reasons::rejection::{DomainShortage, ForbiddingHosts, Shortage};
-use sluice_reasons::standing::{AmountUse, HostDemand, UnfitGpus, Unschedulable};
+use sluice_reasons::standing::{AllocationWait, AmountUse, HostDemand, UnfitGpus, Unschedulable};
 use sluice_reasons::{Cause, Rejection, Wait};
 
 use crate::{Page, chain, name};
@@ -80,6 +80,42 @@ fn by_default(key: &str) -> Shortage {
     }
 }
 
+fn inside() -> Vec<Wait> {
+    let node = || name("gpu-1");
+    let shortage = Shortage {
+        node: node(),
+        key: "mgpu".to_owned(),
+        asked: 2000,
+        has: 1000,
+        by_default: None,
+        profile: None,
+    };
+    let room = |holders: &[&str]| AllocationWait::Room {
+        shortage: shortage.clone(),
+        holders: holders.iter().map(|it| name(it)).collect(),
+    };
+    let waits = [
+        AllocationWait::Allocation {
+            state: StepState::Queued,
+        },
+        AllocationWait::Host {
+            node: node(),
+            state: NodeState::Unreachable,
+        },
+        AllocationWait::Turn {
+            behind: name("first"),
+        },
+        room(&["first"]),
+        room(&["first", "second"]),
+    ];
+    waits
+        .map(|wait| Wait::Inside {
+            allocation: name("held"),
+            wait,
+        })
+        .into()
+}
+
 fn dependencies() -> Vec<Wait> {
     let on = |text: &str, state| (text.parse().expect("it is well formed"), state);
     let unmet = vec![
@@ -128,7 +164,8 @@ fn after(last: Option<&Wait>) -> Vec<Wait> {
                 at_once,
             })
             .into(),
-        Some(Wait::Array { .. }) => vec![Wait::Unlisted {
+        Some(Wait::Array { .. }) => inside(),
+        Some(Wait::Inside { .. }) => vec![Wait::Unlisted {
             why: Cause::Preempted,
         }],
         Some(Wait::Unlisted { .. }) => vec![Wait::NoPolicy { subject: subject() }],

@@ -64,7 +64,7 @@ impl Guard {
     }
 
     /// Why hardware with these platforms does not admit the step.
-    pub(crate) fn denial<'a>(&'a self, kind: &'a BTreeSet<PlatformName>) -> Option<Denial<'a>> {
+    pub fn denial<'a>(&'a self, kind: &'a BTreeSet<PlatformName>) -> Option<Denial<'a>> {
         let own = kind.iter().find_map(|platform| {
             let field = self.forbidding.get(platform)?;
             Some(Denial::ByPlatform { platform, field })

@@ -55,6 +55,9 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::NotAnAllocation { .. } => C::NotAnAllocation,
         Refusal::IsAllocation { .. } => C::IsAllocation,
+        Refusal::OthersAllocation { .. }
+        | Refusal::NotDividable { .. }
+        | Refusal::IsInside { .. } => C::InvalidInside,
         Refusal::CannotMove { .. } | Refusal::CannotMoveYet { .. } => C::CannotMove,
         Refusal::MoveRejected { .. } => C::MoveRejected,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
@@ -90,6 +93,9 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } | Refusal::IdDeleted { step } => of_step(step),
         Refusal::NotAnAllocation { step } | Refusal::IsAllocation { step } => of_step(step),
+        Refusal::OthersAllocation { allocation, .. }
+        | Refusal::NotDividable { allocation, .. }
+        | Refusal::IsInside { allocation, .. } => texts([("allocation", allocation.as_str())]),
         Refusal::UnknownService { service }
         | Refusal::ServiceDeleting { service }
         | Refusal::ServiceSubject { service, .. }
@@ -161,10 +167,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         ],
         Refusal::VersionConflict {
             expected, version, ..
-        } => vec![
-            ("expected", Detail::Number(*expected)),
-            ("version", Detail::Number(*version)),
-        ],
+        } => of_versions(*expected, *version),
         Refusal::UnknownJoinToken { token } => texts([("token", token.as_str())]),
         Refusal::TooManyJoinTokens { .. } | Refusal::NotRecovering => Vec::new(),
         Refusal::Twice { first, .. } => vec![("first", number(*first))],
@@ -193,6 +196,13 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             counted(("step", step.as_str()), ("hosts", *hosts as usize))
         }
     }
+}
+
+fn of_versions(expected: u64, version: u64) -> Vec<(&'static str, Detail)> {
+    vec![
+        ("expected", Detail::Number(expected)),
+        ("version", Detail::Number(version)),
+    ]
 }
 
 fn of_pool(pool: &PoolName, other: (&'static str, &str)) -> Vec<(&'static str, Detail)> {

@@ -114,6 +114,9 @@ class Settings(TypedDict, total=False):
     grace_period: Duration
     """Time between the stop signal and the kill."""
 
+    inside: str
+    """Id of the allocation inside which it runs, with resources of that: all of them if it asks for none."""
+
     # Allocations alone: `Client.allocate`.
     lease: Duration
     """Time until the next renewal must come; two minutes if absent."""

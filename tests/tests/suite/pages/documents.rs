@@ -98,7 +98,11 @@ fn a_cluster_takes_the_documents_of_the_reference() {
         fs::write(&path, text).unwrap();
         path
     };
-    let step = write("step.yaml", &steps[0]);
+    // What runs inside an allocation is submitted, because it has no preview.
+    let documents = steps[0].split("---\n");
+    let (inside, others): (Vec<_>, Vec<_>) = documents.partition(|it| it.contains("inside:"));
+    let inside = write("inside.yaml", &inside.join("---\n"));
+    let step = write("step.yaml", &others.join("---\n"));
     let files = vec![
         write("terms.yaml", &terms.join("---\n")),
         write("surroundings.yaml", SURROUNDINGS),
@@ -117,6 +121,8 @@ fn a_cluster_takes_the_documents_of_the_reference() {
     dev.ok(&["submit", "--input", input.to_str().unwrap(), "--", "true"]);
     let said = dev.ok(&["submit", "-f", step, "--dry-run"]);
     assert!(said.contains("it would wait (dry run)"), "{said}");
+    dev.ok(&["allocate", "--id", "held", "--gpus", "1"]);
+    dev.ok(&["submit", "-f", inside.to_str().unwrap()]);
     let made = dev.ok(&["get", "platforms", "--pool", "full"]);
     assert!(made.contains("big"), "{made}");
 }

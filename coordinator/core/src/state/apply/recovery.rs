@@ -152,6 +152,7 @@ fn adopted(
         stopping_at: None,
         stop_grace: None,
         preempted_by: None,
+        with_allocation: false,
         backfill: BTreeSet::new(),
         port: warrant.port,
         broken_by: None,
