@@ -16,8 +16,8 @@ use crate::show;
 /// Most replicas of a service that are explained.
 const MAX_EXPLAINED: usize = 5;
 
-/// The object of an explanation.
-enum Explained {
+/// Why a step or a service is in its state.
+enum Explanation {
     Step(ExplainView),
     Service(ServiceExplanation),
 }
@@ -31,7 +31,7 @@ struct ServiceExplanation {
 
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
     let read = || match args.step.strip_prefix("service/") {
-        Some(name) => explain_service(client, client.service(name)?).map(Explained::Service),
+        Some(name) => explain_service(client, client.service(name)?).map(Explanation::Service),
         None => explain(client, &args.step),
     };
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
@@ -49,19 +49,21 @@ pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, F
         )?;
     let now = Timestamp::now();
     match (out.format(), &found) {
-        (Format::Table | Format::Wide, Explained::Step(view)) => {
+        (Format::Table | Format::Wide, Explanation::Step(view)) => {
             out.result(&render::explain::explain(view, now, out))?;
         }
         (
             Format::Table | Format::Wide,
-            Explained::Service(ServiceExplanation { service, replicas }),
+            Explanation::Service(ServiceExplanation { service, replicas }),
         ) => {
             out.result(&render::explain::service(service, replicas, now, out))?;
         }
-        (Format::Json | Format::Yaml, Explained::Step(view)) => show::value(view, out)?,
-        (Format::Json | Format::Yaml, Explained::Service(it)) => show::value(it, out)?,
-        (Format::Name, Explained::Step(view)) => out.result(&format!("step/{}", safe(&view.id)))?,
-        (Format::Name, Explained::Service(it)) => {
+        (Format::Json | Format::Yaml, Explanation::Step(view)) => show::value(view, out)?,
+        (Format::Json | Format::Yaml, Explanation::Service(it)) => show::value(it, out)?,
+        (Format::Name, Explanation::Step(view)) => {
+            out.result(&format!("step/{}", safe(&view.id)))?
+        }
+        (Format::Name, Explanation::Service(it)) => {
             out.result(&format!("service/{}", safe(&it.service.name)))?;
         }
     }
@@ -69,16 +71,16 @@ pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, F
 }
 
 /// Explains the step of an id, or the service of a name, or the only step of a name: replicas have the name of their service.
-fn explain(client: &Client, text: &str) -> Result<Explained, ApiError> {
+fn explain(client: &Client, text: &str) -> Result<Explanation, ApiError> {
     match client.explain(text) {
         Err(error) if error.may_be_name() => {}
-        done => return done.map(Explained::Step),
+        done => return done.map(Explanation::Step),
     }
     match client.service(text) {
-        Ok(service) => explain_service(client, service).map(Explained::Service),
+        Ok(service) => explain_service(client, service).map(Explanation::Service),
         Err(_) => client
             .for_step(text, |id| client.explain(id))
-            .map(Explained::Step),
+            .map(Explanation::Step),
     }
 }
 

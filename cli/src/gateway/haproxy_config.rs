@@ -26,6 +26,8 @@ const MAX_CONNECTIONS: u64 = 20_000;
 const OTHER_FILES: u64 = 300;
 /// Seconds after which a client that was refused may try again.
 const RETRY_AFTER: u32 = 5;
+/// Seconds for which a host may leave what it was sent unacknowledged.
+const SILENT_LIMIT: u32 = 30;
 
 /// Name of a backend.
 pub(super) fn backend_name(backend: usize) -> String {
@@ -62,6 +64,7 @@ pub(super) fn haproxy_config(config: &GatewayConfig, open_files: u64) -> String 
 fn head(config: &GatewayConfig, open_files: u64) -> String {
     let connections = (open_files.saturating_sub(OTHER_FILES) / 2).clamp(50, MAX_CONNECTIONS);
     let wait = config.wait_limit.millis().div_ceil(1000);
+    // A request may take an hour, but not on a host that no longer answers at all.
     format!(
         "\
 global
@@ -82,6 +85,10 @@ defaults
     timeout server 1h
     timeout tunnel 1h
     timeout queue {wait}s
+    option srvtcpka
+    srvtcpka-idle 10s
+    srvtcpka-intvl 5s
+    default-server tcp-ut {SILENT_LIMIT}s
     http-error status 503 content-type text/plain string \"no replica of the service took the request in time: try again later\\n\" hdr Retry-After {RETRY_AFTER}
 frontend services
 "

@@ -38,7 +38,7 @@ http.server.ThreadingHTTPServer(('127.0.0.1', int(os.environ['SLUICE_PORT'])), H
 const THREADS: usize = 4;
 
 /// Whether HAProxy is installed. If not, lists the calling test as left out.
-fn has_haproxy() -> bool {
+pub(crate) fn has_haproxy() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
     let found = dirs.map(|dir| dir.join("haproxy")).any(|it| it.is_file());

@@ -25,6 +25,7 @@ mod explain;
 mod fencing;
 mod foreign_files;
 mod gateway;
+mod gateway_hosts;
 mod gpus;
 mod habits;
 mod help;

@@ -254,7 +254,7 @@ impl Namespaces {
         );
         let supervisor = text(&state.join("supervisor"));
         let config = format!(
-            "coordinators = [\"127.0.0.1:9\", \"10.231.{host}.1:7443\"]\nnode = \"{name}\"\nstate_dir = {:?}\n\
+            "coordinators = [\"127.0.0.1:9\", \"10.231.{host}.1:7443\"]\nnode = \"{name}\"\naddress = \"10.231.{host}.2\"\nstate_dir = {:?}\n\
              supervisor_socket = \"{supervisor}/supervisor.sock\"\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n",
             state.join("agent"),
             tls.join("ca.pem"),

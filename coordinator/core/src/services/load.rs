@@ -30,7 +30,7 @@ pub struct LoadSummary {
     pub unread: Option<(StepId, String)>,
 }
 
-/// What a replica used between two reports of its host, or the value of its metric at the second.
+/// Usage of a replica between two reports of its host, or the value of its metric at the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReplicaUsage {
     /// Time of the report before.
