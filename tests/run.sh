@@ -26,6 +26,7 @@ need git command -v git
 need "python3 python3-venv" python3 -c 'import ensurepip'  # NVIDIA's binding and clients of the API check ours
 need curl command -v curl                                  # examples of the docs
 need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
+need openssl command -v openssl                            # a certificate of the gateway
 need iproute2 command -v ip                                # network namespaces
 need procps command -v ps
 need tmux command -v tmux                                  # terminals of steps, by keys and screens

@@ -8,13 +8,14 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
         let distance = edits(word, candidate);
-        // Suggest `gpu_count` for `gpus`.
+        // Suggest `gpu_count` for `gpus`: the first that begins alike, because what is used most stands first.
         let stem = word.strip_suffix('s').unwrap_or(word);
         let prefix =
             stem.len() >= 3 && (candidate.starts_with(stem) || word.starts_with(candidate));
-        let near = distance * 3 <= candidate.chars().count().max(3) || prefix;
-        if near && best.is_none_or(|(least, _)| distance < least) {
-            best = Some((distance, candidate));
+        let is_near = distance * 3 <= candidate.chars().count().max(3);
+        let rank = if is_near { distance } else { usize::MAX };
+        if (is_near || prefix) && best.is_none_or(|(least, _)| rank < least) {
+            best = Some((rank, candidate));
         }
     }
     best.map(|(_, candidate)| candidate)
@@ -52,7 +53,13 @@ mod tests {
 
     #[test]
     fn a_slip_finds_its_word_and_nonsense_finds_none() {
-        let known = ["gpu_count", "cpu_count", "memory", "preemptible"];
+        let known = [
+            "gpu_count",
+            "cpu_count",
+            "memory",
+            "preemptible",
+            "gpu_class",
+        ];
         assert_eq!(nearest("gpu_cuont", known), Some("gpu_count"));
         assert_eq!(nearest("mem", known), Some("memory"));
         assert_eq!(nearest("gpus", known), Some("gpu_count"));

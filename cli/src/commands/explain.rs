@@ -16,7 +16,8 @@ use crate::show;
 /// Most replicas of a service that are explained.
 const MAX_EXPLAINED: usize = 5;
 
-/// Why a step or a service is in its state.
+/// Explanation of the state of a step or a service.
+#[expect(clippy::large_enum_variant, reason = "there is one in a call")]
 enum Explanation {
     Step(ExplainView),
     Service(ServiceExplanation),
@@ -30,42 +31,46 @@ struct ServiceExplanation {
 }
 
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
-    let read = || match args.step.strip_prefix("service/") {
+    let named = args.step.strip_prefix("service/");
+    let read = || match named {
         Some(name) => explain_service(client, client.service(name)?).map(Explanation::Service),
         None => explain(client, &args.step),
     };
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
-    let found =
-        found.map_err(
-            |error| match (error.status(), args.step.strip_prefix("service/")) {
-                (Some(404), Some(name)) => {
-                    Failure::Failed(explained::<ServiceView>(client, name, &error))
-                }
-                (Some(404), None) => {
-                    Failure::Failed(explained::<StepView>(client, &args.step, &error))
-                }
-                _ => error.into(),
-            },
-        )?;
-    let now = Timestamp::now();
-    match (out.format(), &found) {
-        (Format::Table | Format::Wide, Explanation::Step(view)) => {
-            out.result(&render::explain::explain(view, now, out))?;
+    let found = found.map_err(|error| match (error.status(), named) {
+        (Some(404), Some(name)) => Failure::Failed(explained::<ServiceView>(client, name, &error)),
+        (Some(404), None) => Failure::Failed(explained::<StepView>(client, &args.step, &error)),
+        _ => error.into(),
+    })?;
+    match found {
+        Explanation::Step(view) => {
+            let text = || render::explain::explain(&view, Timestamp::now(), out);
+            tell(&view, text, format!("step/{}", safe(&view.id)), out)
         }
-        (
-            Format::Table | Format::Wide,
-            Explanation::Service(ServiceExplanation { service, replicas }),
-        ) => {
-            out.result(&render::explain::service(service, replicas, now, out))?;
+        Explanation::Service(it) => {
+            let text =
+                || render::explain::service(&it.service, &it.replicas, Timestamp::now(), out);
+            tell(
+                &it,
+                text,
+                format!("service/{}", safe(&it.service.name)),
+                out,
+            )
         }
-        (Format::Json | Format::Yaml, Explanation::Step(view)) => show::value(view, out)?,
-        (Format::Json | Format::Yaml, Explanation::Service(it)) => show::value(it, out)?,
-        (Format::Name, Explanation::Step(view)) => {
-            out.result(&format!("step/{}", safe(&view.id)))?
-        }
-        (Format::Name, Explanation::Service(it)) => {
-            out.result(&format!("service/{}", safe(&it.service.name)))?;
-        }
+    }
+}
+
+/// Prints an explanation in the wanted form.
+fn tell(
+    view: &impl Serialize,
+    text: impl Fn() -> String,
+    name: String,
+    out: Out,
+) -> Result<u8, Failure> {
+    match out.format() {
+        Format::Table | Format::Wide => out.result(&text())?,
+        Format::Json | Format::Yaml => show::value(view, out)?,
+        Format::Name => out.result(&name)?,
     }
     Ok(0)
 }

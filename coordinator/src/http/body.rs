@@ -240,7 +240,7 @@ mod tests {
             text.starts_with("there is no field `resources.colour`: expected one of `gpu_count`, "),
             "{text}"
         );
-        assert!(text.ends_with("`max_concurrency`"), "{text}");
+        assert!(text.ends_with("`initialization_lease_seconds`"), "{text}");
     }
 
     #[test]

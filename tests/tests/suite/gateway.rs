@@ -203,7 +203,9 @@ impl Load {
                 *all.entry(outcome).or_insert(0) += count;
             }
         }
-        (all.remove("200").unwrap_or(0), all)
+        let answered = all.remove("200").unwrap_or(0);
+        println!("{answered} requests answered, others: {all:?}");
+        (answered, all)
     }
 
     /// Ends it; every request was answered.
@@ -472,4 +474,89 @@ fn a_request_wakes_a_service_by_the_gateway_of_dev() {
     });
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(ready(&dev).len(), 1);
+}
+
+#[test]
+fn gateways_side_by_side_share_the_replicas_and_add_up_their_load() {
+    if !has_haproxy() {
+        return;
+    }
+    let dev = Dev::start();
+    let first = Gateway::start(&dev, "name = \"gw-1\"\n");
+    let dir = dev.folder().join("gateway-2");
+    let second = Gateway::start_at(&dev, free_port(), dir, "name = \"gw-2\"\n");
+    let two = |more: &str| web(&dev, "true", more).replace("replicas: 1", "replicas: 2");
+    apply(&dev, &two(""));
+    until_ready(&dev, 2);
+    let gateways = [&first, &second];
+    for gateway in gateways {
+        until_answered(gateway);
+    }
+    let loads = gateways.map(|gateway| Load::start(gateway.port));
+    loads.iter().for_each(|load| load.until_answered_by(2));
+    eventually("the requests of both gateways", || {
+        let (_, service) = dev.call("GET", "/v1/services/web", None);
+        // Each of them has one request of each of its threads at a time.
+        let together = service["requests"]["concurrency"].as_f64()?;
+        (together > THREADS as f64).then_some(())
+    });
+    apply(&dev, &two("labels: {v: two}\n"));
+    dev.ok(&["rollout", "status", "web", "--timeout", "50s"]);
+    until_settled(&dev, 2);
+    loads.iter().for_each(|load| load.until_answered_by(2));
+    loads.into_iter().for_each(Load::end_well);
+    drop(first);
+    assert_eq!(second.get().unwrap().status, 200, "it needs no other");
+}
+
+#[test]
+fn a_gateway_with_a_certificate_speaks_tls_alone() {
+    if !has_haproxy() {
+        return;
+    }
+    let dev = Dev::start();
+    let both = dev.folder().join("both.pem");
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+    ]);
+    openssl.args([
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-keyout",
+        "-",
+        "-out",
+        "-",
+    ]);
+    let made = run(openssl);
+    assert_eq!(made.code, 0, "{made:?}");
+    fs::write(&both, made.stdout).unwrap();
+    let gateway = Gateway::start(&dev, &format!("tls_certificate = {both:?}\n"));
+    apply(&dev, &web(&dev, "true", ""));
+    until_ready(&dev, 1);
+    let curl = |scheme: &str| {
+        let mut curl = std::process::Command::new("curl");
+        let url = format!("{scheme}://localhost:{}/", gateway.port);
+        curl.args([
+            "-sS",
+            "--cacert",
+            both.to_str().unwrap(),
+            "-H",
+            "Sluice-Service: web",
+        ]);
+        curl.args(["-w", " %{http_version} %{http_code}", &url]);
+        run(curl)
+    };
+    let answer = eventually("an answer over TLS", || {
+        Some(curl("https")).filter(|ran| ran.stdout.ends_with(" 200"))
+    });
+    assert!(answer.stdout.ends_with(" 0 2 200"), "{answer:?}");
+    let plain = curl("http");
+    assert_ne!(plain.code, 0, "{plain:?}");
 }

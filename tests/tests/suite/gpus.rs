@@ -1070,8 +1070,8 @@ fn the_number_of_replicas_follows_how_busy_their_gpus_are() {
     let total = || dev.call("GET", "/v1/services/web", None).1["autoscaling"]["total"].clone();
     sluice_tests::eventually("a measurement", || (total() == 0.0).then_some(()));
     let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let gpus = file["gpus"].as_array_mut().unwrap().iter_mut();
-    let busy = gpus.filter(|it| it["uuid"] == gpu).next().unwrap();
+    let mut gpus = file["gpus"].as_array_mut().unwrap().iter_mut();
+    let busy = gpus.find(|it| it["uuid"] == gpu).unwrap();
     busy["utilization"] = serde_json::json!({"gpu": 90, "memory": 1});
     busy["processes"] = serde_json::json!([{"pid": pid}]);
     rewrite(&path, &file);

@@ -53,7 +53,10 @@ impl ReplicaUsage {
         let from = match metric {
             ScaleMetric::Cpu | ScaleMetric::Gpu => self.from,
             // These are values of a moment.
-            _ => Some(self.at),
+            ScaleMetric::Memory
+            | ScaleMetric::Concurrency
+            | ScaleMetric::Rps
+            | ScaleMetric::Named(_) => Some(self.at),
         };
         from.is_some_and(|from| from >= since)
     }

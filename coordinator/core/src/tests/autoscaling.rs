@@ -276,6 +276,8 @@ fn busy_gpus_count_at_most_as_all_of_them() {
     };
     for (told, total, count) in [
         (None, None, 1),
+        // It may have been busy to get ready.
+        (Some(90_000), None, 1),
         (Some(40_000), Some(40_000), 1),
         (Some(u64::MAX), Some(100_000), 2),
     ] {
