@@ -8,13 +8,15 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use sluice_tests::{Daemon, Dev, DevOptions, children_of, eventually, kill, left_out, run};
+use sluice_tests::{
+    Daemon, Dev, DevOptions, children_of, eventually, eventually_within, kill, left_out, run,
+};
 
 /// Answers each request with the id of its process and the length of the body, after a moment.
 const SERVER: &str = r#"
@@ -148,9 +150,18 @@ fn request(port: u16, host: &str, body: &str) -> io::Result<Answer> {
     })
 }
 
+/// Fewest requests of a load.
+fn fewest_requests() -> usize {
+    let fewest = std::env::var("SLUICE_REQUESTS").ok();
+    fewest.map_or(100, |text| {
+        text.parse().expect("SLUICE_REQUESTS is a number")
+    })
+}
+
 /// Requests that several threads send one after the other.
 struct Load {
     is_over: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
     /// Processes that answered.
     servers: Arc<Mutex<BTreeSet<String>>>,
     threads: Vec<JoinHandle<BTreeMap<String, usize>>>,
@@ -159,15 +170,18 @@ struct Load {
 impl Load {
     fn start(port: u16) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicUsize::new(0));
         let servers = Arc::new(Mutex::new(BTreeSet::new()));
         let spawn = |_| {
             let (is_over, servers) = (Arc::clone(&is_over), Arc::clone(&servers));
+            let answered = Arc::clone(&answered);
             thread::spawn(move || {
                 let mut outcomes = BTreeMap::new();
                 while !is_over.load(Ordering::Relaxed) {
                     let outcome = match request(port, "web.example.org", "") {
                         Ok(answer) if answer.status == 200 && answer.body.ends_with(" 0") => {
                             servers.lock().unwrap().insert(answer.body);
+                            answered.fetch_add(1, Ordering::Relaxed);
                             "200".to_owned()
                         }
                         Ok(answer) => format!("{} {}", answer.status, answer.body),
@@ -181,6 +195,7 @@ impl Load {
         let threads = (0..THREADS).map(spawn).collect();
         Self {
             is_over,
+            answered,
             servers,
             threads,
         }
@@ -194,8 +209,12 @@ impl Load {
         });
     }
 
-    /// Ends it; returns how many requests had each outcome, by `200` and by what else was seen.
+    /// Ends it once it has sent enough; returns how many requests had each outcome, by `200` and by what else was seen.
     fn end(self) -> (usize, BTreeMap<String, usize>) {
+        let fewest = fewest_requests();
+        eventually_within(Duration::from_secs(300), "enough requests", || {
+            (self.answered.load(Ordering::Relaxed) >= fewest).then_some(())
+        });
         self.is_over.store(true, Ordering::Relaxed);
         let mut all = BTreeMap::new();
         for thread in self.threads {
