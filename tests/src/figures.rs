@@ -20,7 +20,10 @@ pub fn report(what: &str, duration: Duration) {
 }
 
 /// Prints a line.
-#[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+#[expect(
+    clippy::print_stdout,
+    reason = "a benchmark or a test prints its figures"
+)]
 pub fn say(line: &str) {
     println!("{line}");
 }

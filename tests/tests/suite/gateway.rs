@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_tests::{
-    Daemon, Dev, DevOptions, children_of, eventually, eventually_within, kill, left_out, run,
+    Daemon, Dev, DevOptions, children_of, eventually, eventually_within, kill, left_out, run, say,
 };
 
 /// Answers each request with the id of its process and the length of the body, after a moment.
@@ -223,7 +223,7 @@ impl Load {
             }
         }
         let answered = all.remove("200").unwrap_or(0);
-        println!("{answered} requests answered, others: {all:?}");
+        say(&format!("{answered} requests answered, others: {all:?}"));
         (answered, all)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
-use sluice_tests::{binaries, eventually, left_out};
+use sluice_tests::{binaries, eventually, left_out, say};
 
 use crate::gateway::has_haproxy;
 use crate::namespaces::Namespaces;
@@ -150,6 +150,6 @@ fn requests_go_on_when_a_host_is_lost() {
     all.retain(|outcome, _| !outcome.starts_with("200 "));
     let lost: usize = all.values().sum();
     let answered = answered_by("host-1") + answered_by("host-2");
-    println!("{answered} requests answered, others: {all:?}");
+    say(&format!("{answered} requests answered, others: {all:?}"));
     assert!(lost <= THREADS, "only what was under way there: {all:?}");
 }
