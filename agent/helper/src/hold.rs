@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal, raise};
 use serde::Deserialize;
-use sluice_common::attempt_dir::NOTICE_VARIABLE;
+use sluice_common::attempt_dir::{GROUP_PREFIX, NOTICE_VARIABLE};
 
 /// Pause between two looks for other processes.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -19,9 +19,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Variables that the supervisor gives each process of an attempt, by which other processes are told apart where the
 /// allocation has no control group.
 const MARKS: [&str; 2] = ["SLUICE_STEP_ID", "SLUICE_ATTEMPT"];
-
-/// First part of the name of an attempt's control group.
-const GROUP: &str = "attempt-";
 
 /// The part of a stop notice that is read here.
 #[derive(Deserialize)]
@@ -77,7 +74,11 @@ fn is_alone(proc: &Path) -> bool {
     }
     let is_its = |other: &Path| match own_groups.is_empty() {
         true => marks(other) == own_marks,
-        false => groups(other).iter().any(|it| own_groups.contains(it)),
+        false => groups(other).iter().any(|it| {
+            let mut below = own_groups.iter().filter_map(|own| it.strip_prefix(own));
+            // A container makes groups of its own below that of the attempt.
+            below.any(|rest| rest.is_empty() || rest.starts_with('/'))
+        }),
     };
     let Ok(listed) = fs::read_dir(proc) else {
         return false;
@@ -90,7 +91,7 @@ fn is_alone(proc: &Path) -> bool {
 /// The control groups of attempts that a process is in.
 fn groups(process: &Path) -> Vec<String> {
     let groups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
-    let groups = groups.lines().filter(|line| line.contains(GROUP));
+    let groups = groups.lines().filter(|line| line.contains(GROUP_PREFIX));
     groups.map(str::to_owned).collect()
 }
 
@@ -126,6 +127,8 @@ mod tests {
         for (own, other, environment, alone) in [
             ("0::/x/attempt-a.1\n", "0::/x/attempt-a.1\n", "", false),
             ("0::/x/attempt-a.1\n", "0::/x/attempt-a.2\n", OURS, true),
+            ("0::/x/attempt-a.1\n", "0::/x/attempt-a.1/c\n", "", false),
+            ("0::/x/attempt-a.1\n", "0::/x/attempt-a.10\n", "", true),
             ("0::/x\n", "0::/x\n", OURS, false),
             (
                 "0::/x\n",
