@@ -12,7 +12,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use sluice_tests::{Dev, DevOptions, binaries, eventually, host_of_l40s, median, report, say};
 
 const ROUNDS: usize = 5;
@@ -63,9 +63,8 @@ fn main() {
         flag: "--gpus",
         all: 4,
     };
-    host_of_l40s(folder.path(), of_gpus.all, &json!({}));
+    let mut file = host_of_l40s(folder.path(), of_gpus.all, &json!({}));
     let host = folder.path().join("host.json");
-    let mut file: Value = serde_json::from_slice(&fs::read(&host).unwrap()).unwrap();
     file["gpus"][0]["holds"] = json!([]);
     fs::write(&host, file.to_string()).unwrap();
     let dev = Dev::with(DevOptions {

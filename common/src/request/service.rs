@@ -7,7 +7,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use super::times::check_span;
-use super::{FieldError, ResourceSettings, StepRequest};
+use super::{AutoscalingRequest, FieldError, ResourceSettings, StepRequest};
 use crate::amount::ceil_thousandths;
 use crate::error_code::ErrorCode;
 use crate::id::ServiceName;
@@ -104,8 +104,8 @@ impl StepRequest {
             .placement
             .take()
             .unwrap_or_else(HostPlacement::of_services);
-        let terms = self.autoscaling.clone();
-        let scale = self.take_scale()?;
+        let autoscaling = self.autoscaling.take().unwrap_or_default();
+        let scale = self.take_scale(&autoscaling)?;
         // The pool must not fill in retries: the service starts a new replica for each that ends.
         self.retries = Some(0);
         self.name = Some(name.as_str().to_owned());
@@ -113,7 +113,7 @@ impl StepRequest {
             inherited,
             ..self.check()?
         };
-        replica.probes.metric = terms.unwrap_or_default().source(&scale, &replica.ports)?;
+        replica.probes.metric = autoscaling.source(&scale, &replica.ports)?;
         let spec = ServiceSpec {
             scale,
             rollout,
@@ -171,7 +171,7 @@ impl StepRequest {
     }
 
     /// Takes the number of replicas out of the request, so that the rest is a step.
-    fn take_scale(&mut self) -> Result<ScaleSpec, FieldError> {
+    fn take_scale(&mut self, autoscaling: &AutoscalingRequest) -> Result<ScaleSpec, FieldError> {
         let written = self.resources.take_scale();
         let is_range = written.min_replicas.is_some() || written.max_replicas.is_some();
         let mut scale = match self.replicas.take() {
@@ -183,8 +183,7 @@ impl StepRequest {
             None if is_range => written.range()?,
             None => ScaleSpec::fixed(1),
         };
-        let terms = self.autoscaling.take().unwrap_or_default();
-        terms.check(&written, &mut scale)?;
+        autoscaling.check(&written, &mut scale)?;
         Ok(scale)
     }
 

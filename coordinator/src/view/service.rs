@@ -10,6 +10,7 @@ use sluice_common::api::{
     RequestsView, RevisionView, RolloutState, RolloutView, ServiceView, duration, timestamp,
 };
 use sluice_common::id::{PoolName, ServiceName};
+use sluice_common::metric::MetricSource;
 use sluice_common::request::{ResourceSettings, RolloutRequest};
 use sluice_common::service::{RequestLoad, ScaleMetric, ScaleSpec, ServiceState};
 use sluice_common::step::StepSpec;
@@ -100,7 +101,7 @@ fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<Autoscalin
             }
         }
     };
-    let source = known.replica().and_then(|spec| spec.probes.metric.as_ref());
+    let source = metric_source(known);
     Some(AutoscalingView {
         metric: metric.to_string(),
         port: source.map(|it| it.port.to_string()),
@@ -113,13 +114,18 @@ fn autoscaling(known: &Service, load: Option<&LoadSummary>) -> Option<Autoscalin
     })
 }
 
+/// The place at which hosts read the metric of the replicas, if these serve it.
+fn metric_source(known: &Service) -> Option<&MetricSource> {
+    known.replica()?.probes.metric.as_ref()
+}
+
 /// Why a metric is unknown.
 fn unknown(known: &Service, metric: &ScaleMetric) -> String {
     let by = match metric {
         ScaleMetric::Cpu | ScaleMetric::Memory | ScaleMetric::Gpu => "no host has measured",
         ScaleMetric::Concurrency | ScaleMetric::Rps => "no gateway has reported",
         ScaleMetric::Named(name) => {
-            let source = known.replica().and_then(|spec| spec.probes.metric.as_ref());
+            let source = metric_source(known);
             if source.is_none_or(|it| it.name != *name) {
                 // An older version is back.
                 return format!("this version of the replicas serves no `{metric}`");

@@ -1,6 +1,7 @@
 //! Hosts of replicas that are spread: how many of a version of a service each host has.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 
 use sluice_common::id::{NodeName, ServiceName};
 use sluice_common::step::StepSpec;
@@ -44,10 +45,12 @@ impl ReplicaHosts {
         let Some(hosts) = self.0.get_mut(group) else {
             return;
         };
-        if let Some(count) = hosts.get_mut(node) {
-            *count -= 1;
+        if let Entry::Occupied(mut count) = hosts.entry(node.clone()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
-        hosts.retain(|_, count| *count > 0);
         if hosts.is_empty() {
             self.0.remove(group);
         }
