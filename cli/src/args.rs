@@ -388,7 +388,7 @@ pub(crate) struct DevArgs {
 pub(crate) struct ExplainArgs {
     /// Id of the step, or its name if no other live step has it; or the name of a service, as `NAME` or
     /// `service/NAME`.
-    #[arg(value_name = "STEP", value_parser = step_id)]
+    #[arg(value_name = "STEP")]
     pub(crate) step: String,
 }
 

@@ -83,6 +83,46 @@ fn check_user(kind: &'static str, text: &str) -> Result<(), NameError> {
     })
 }
 
+/// Longest name of a port, in bytes, as IANA has it for services.
+const MAX_PORT_BYTES: usize = 15;
+
+const PORT_RULE: &str =
+    "use 1 to 15 lower-case letters, digits and `-`, with a letter or digit first and last";
+
+fn check_port(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_inside = text.bytes().all(|b| is_word(b) || b == b'-');
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    let is_closed = ends.into_iter().all(|end| end.is_some_and(is_word));
+    if is_inside && is_closed && text.len() <= MAX_PORT_BYTES {
+        return Ok(());
+    }
+    Err(NameError {
+        kind,
+        text: text.to_owned(),
+        rule: PORT_RULE,
+    })
+}
+
+/// Longest name of a metric, in bytes.
+const MAX_METRIC_BYTES: usize = 200;
+
+const METRIC_RULE: &str = "use 1 to 200 letters, digits, `_` and `:`, and no digit first";
+
+fn check_metric(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let is_first = |b: u8| b.is_ascii_alphabetic() || b == b'_' || b == b':';
+    let is_rest = |b: u8| is_first(b) || b.is_ascii_digit();
+    let first = text.bytes().next().is_some_and(is_first);
+    if first && text.bytes().all(is_rest) && text.len() <= MAX_METRIC_BYTES {
+        return Ok(());
+    }
+    Err(NameError {
+        kind,
+        text: text.to_owned(),
+        rule: METRIC_RULE,
+    })
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal $(, $also:literal)?) => {
         name!($(#[$doc])* $type, $kind, by check $(, $also)?);
@@ -181,6 +221,12 @@ name!(
 name!(
     /// Name of a program that reports the load of services, such as a gateway.
     ReporterName, "name of a reporter");
+name!(
+    /// Name that a step gives one of its ports, such as `http`.
+    PortName, "port name", by check_port);
+name!(
+    /// Name of a metric as Prometheus has it: letters, digits, `_` and `:`, with no digit first.
+    MetricName, "metric", by check_metric);
 name!(
     /// Name of a template.
     TemplateName,
@@ -357,6 +403,18 @@ mod tests {
             "train", "train.", "train.0", "train.01", "train.+1", ".1", "train.-1",
         ] {
             assert!(text.parse::<AttemptId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_metric_has_a_name_of_prometheus() {
+        for good in ["up", "vllm:num_requests_running", "_a1"] {
+            assert_eq!(good.parse::<MetricName>().unwrap().as_str(), good);
+        }
+        let long = "x".repeat(MAX_METRIC_BYTES + 1);
+        for bad in ["", "1a", "a-b", "a{b=\"c\"}", "\u{e9}", &long] {
+            let error = bad.parse::<MetricName>().unwrap_err();
+            assert_eq!(error.kind, "metric", "{bad}");
         }
     }
 }

@@ -8,17 +8,15 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
 use core::str::FromStr;
-use serde::{Deserialize, Serialize};
 
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
 use crate::id::{NameError, escaped};
 
+pub use crate::id::PortName;
+
 /// Most ports of one step on each host.
 pub const MAX_PORTS: usize = 8;
-
-/// Longest name of a port, in bytes, as IANA has it for services.
-const MAX_PORT_NAME_BYTES: usize = 15;
 
 /// Lowest port that needs no privilege.
 const FIRST_PORT: u16 = 1024;
@@ -26,62 +24,21 @@ const FIRST_PORT: u16 = 1024;
 /// Variable of a step with its first port.
 pub const PORT_VARIABLE: &str = "SLUICE_PORT";
 
-/// Name that a step gives one of its ports, such as `http`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(with = "String"))]
-#[serde(try_from = "String", into = "String")]
-pub struct PortName(String);
-
 impl PortName {
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Variable of a step with this port: `SLUICE_PORT_HTTP` for `http`.
     pub fn variable(&self) -> String {
-        let name = self.0.to_ascii_uppercase().replace('-', "_");
+        let name = self.as_str().to_ascii_uppercase().replace('-', "_");
         format!("{PORT_VARIABLE}_{name}")
     }
 }
 
-impl fmt::Display for PortName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl FromStr for PortName {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        Self::try_from(text.to_owned())
-    }
-}
-
-impl TryFrom<String> for PortName {
-    type Error = NameError;
-
-    fn try_from(text: String) -> Result<Self, NameError> {
-        let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        let is_inside = text.bytes().all(|b| is_word(b) || b == b'-');
-        let ends = [text.bytes().next(), text.bytes().next_back()];
-        let is_closed = ends.into_iter().all(|end| end.is_some_and(is_word));
-        if is_inside && is_closed && text.len() <= MAX_PORT_NAME_BYTES {
-            return Ok(Self(text));
-        }
-        Err(NameError {
-            kind: "port name",
-            text,
-            rule: "use 1 to 15 lower-case letters, digits and `-`, with a letter or digit first and last",
-        })
-    }
-}
-
-impl From<PortName> for String {
-    fn from(name: PortName) -> String {
-        name.0
+/// A clause about the ports of a step, for who named another or none.
+pub fn tell_ports(step: &str, ports: &[&str]) -> String {
+    match ports {
+        [] => format!(
+            "step `{step}` has no ports: submit it with `ports: [http]` (`--port http`), and let its program listen at the port in `{PORT_VARIABLE}`"
+        ),
+        ports => format!("the ports of step `{step}` are {}", ports.join(", ")),
     }
 }
 

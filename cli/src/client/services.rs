@@ -67,16 +67,10 @@ impl Client {
         self.checked(request.send(&bytes[..])).map(drop)
     }
 
-    /// Calls `GET /v1/endpoints`.
-    pub(crate) fn endpoints(&self) -> Result<Vec<EndpointView>, ApiError> {
-        let page: Page<EndpointView> = self.get("/v1/endpoints", &Query::new())?;
-        Ok(page.items)
-    }
-
-    /// Calls `GET /v1/endpoints` for the ready replicas of a service.
-    pub(crate) fn endpoints_of(&self, service: &str) -> Result<Vec<EndpointView>, ApiError> {
-        let query = vec![("service", service.to_owned())];
-        let page: Page<EndpointView> = self.get("/v1/endpoints", &query)?;
+    /// Calls `GET /v1/endpoints`: the ready replicas of a service, or of all.
+    pub(crate) fn endpoints(&self, service: Option<&str>) -> Result<Vec<EndpointView>, ApiError> {
+        let query = service.map(|name| ("service", name.to_owned()));
+        let page: Page<EndpointView> = self.get("/v1/endpoints", &query.into_iter().collect())?;
         Ok(page.items)
     }
 }

@@ -1,6 +1,6 @@
 //! Steps by id or by name: wherever a command takes an id, it takes the name of a step too, if only one has it.
 
-use sluice_common::api::{StepFilter, StepView};
+use sluice_common::api::{ServiceView, StepFilter, StepView};
 use sluice_common::step_names::in_list;
 
 use super::{ApiError, Client};
@@ -24,6 +24,39 @@ impl Client {
         };
         match self.step_of_name(text)? {
             Some(step) => call(&step.id),
+            None => Err(error),
+        }
+    }
+
+    /// Makes a call with the step or the service of a text: `step/ID`, `service/NAME`, or the first that there is of a step
+    /// with this id, a service and a step with this name. The replicas of a service have its name.
+    ///
+    /// # Errors
+    /// That of the call with the text as an id, or as [`Self::for_step`].
+    pub(crate) fn for_step_or_service<T>(
+        &self,
+        text: &str,
+        mut of_step: impl FnMut(&str) -> Result<T, ApiError>,
+        of_service: impl FnOnce(ServiceView) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let after = |kinds: &[&str]| kinds.iter().find_map(|kind| text.strip_prefix(kind));
+        if let Some(name) = after(&["service/", "services/", "svc/"]) {
+            return of_service(self.service(name)?);
+        }
+        if let Some(id) = after(&["step/", "steps/"]) {
+            return self.for_step(id, of_step);
+        }
+        let error = match of_step(text) {
+            Err(error) if error.may_be_name() => error,
+            done => return done,
+        };
+        match self.service(text) {
+            Ok(service) => return of_service(service),
+            Err(error) if error.is_passing() => return Err(error),
+            Err(_) => {}
+        }
+        match self.step_of_name(text)? {
+            Some(step) => of_step(&step.id),
             None => Err(error),
         }
     }

@@ -10,6 +10,7 @@ use crate::args::{ExplainArgs, Format};
 use crate::client::{ApiError, Client, RetryLimit};
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::render::explain::not_ready;
 use crate::render::{self, safe};
 use crate::show;
 
@@ -31,15 +32,19 @@ struct ServiceExplanation {
 }
 
 pub(crate) fn run(client: &Client, args: &ExplainArgs, out: Out) -> Result<u8, Failure> {
-    let named = args.step.strip_prefix("service/");
-    let read = || match named {
-        Some(name) => explain_service(client, client.service(name)?).map(Explanation::Service),
-        None => explain(client, &args.step),
+    let read = || {
+        let of_step = |id: &str| client.explain(id).map(Explanation::Step);
+        client.for_step_or_service(&args.step, of_step, |service| {
+            explain_service(client, service).map(Explanation::Service)
+        })
     };
     let found = client.keep_trying(RetryLimit::READ, outage_note(out), read);
-    let found = found.map_err(|error| match (error.status(), named) {
-        (Some(404), Some(name)) => Failure::Failed(explained::<ServiceView>(client, name, &error)),
-        (Some(404), None) => Failure::Failed(explained::<StepView>(client, &args.step, &error)),
+    let name = args.step.rsplit('/').next().unwrap_or_default();
+    let found = found.map_err(|error| match error.code() {
+        Some("unknown_service") => Failure::Failed(explained::<ServiceView>(client, name, &error)),
+        _ if error.status() == Some(404) => {
+            Failure::Failed(explained::<StepView>(client, name, &error))
+        }
         _ => error.into(),
     })?;
     match found {
@@ -75,26 +80,10 @@ fn tell(
     Ok(0)
 }
 
-/// Explains the step of an id, or the service of a name, or the only step of a name: replicas have the name of their service.
-fn explain(client: &Client, text: &str) -> Result<Explanation, ApiError> {
-    match client.explain(text) {
-        Err(error) if error.may_be_name() => {}
-        done => return done.map(Explanation::Step),
-    }
-    match client.service(text) {
-        Ok(service) => explain_service(client, service).map(Explanation::Service),
-        Err(_) => client
-            .for_step(text, |id| client.explain(id))
-            .map(Explanation::Step),
-    }
-}
-
 /// Explains the first replicas that are not ready and not draining. One that ends meanwhile is left out.
 fn explain_service(client: &Client, service: ServiceView) -> Result<ServiceExplanation, ApiError> {
-    let waiting = service.members.iter();
-    let waiting = waiting.filter(|it| !it.ready && it.stops_at.is_none());
     let mut replicas = Vec::new();
-    for replica in waiting.take(MAX_EXPLAINED) {
+    for replica in not_ready(&service).take(MAX_EXPLAINED) {
         match client.explain(&replica.id) {
             Err(error) if error.may_be_name() => {}
             explanation => replicas.push(explanation?),

@@ -33,7 +33,7 @@ impl EndpointSnapshot {
     fn read(client: &Client) -> Result<Self, ApiError> {
         let asked_at = Instant::now();
         let services = client.services()?;
-        let endpoints = client.endpoints()?;
+        let endpoints = client.endpoints(None)?;
         Ok(Self {
             asked_at,
             services,

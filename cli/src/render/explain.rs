@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use sluice_common::amount::table::DocumentAmount;
 use sluice_common::api::{
     AttemptOutcomeView, AwaitedRunView, ExplainView, FairShareView, HolderView, HoldingView,
-    KeyUsageView, NominationView, PoolExplanation, ServiceView,
+    KeyUsageView, NominationView, PoolExplanation, ReplicaView, ServiceView,
 };
 use sluice_common::quantity::{figure, quantity, resource_noun};
 use sluice_common::state::StepState;
@@ -56,6 +56,12 @@ pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
     lines.0
 }
 
+/// The replicas that are not ready, and are not being stopped.
+pub(crate) fn not_ready(view: &ServiceView) -> impl Iterator<Item = &ReplicaView> {
+    let members = view.members.iter();
+    members.filter(|it| !it.ready && it.stops_at.is_none())
+}
+
 /// Renders why a service is in its state: the number of its replicas, its change of version, and what its replicas wait for.
 pub(crate) fn service(
     view: &ServiceView,
@@ -91,11 +97,7 @@ pub(crate) fn service(
             lines.put(1, line);
         }
     }
-    let others = view
-        .members
-        .iter()
-        .filter(|it| !it.ready && it.stops_at.is_none());
-    let others = others.count().saturating_sub(replicas.len());
+    let others = not_ready(view).count().saturating_sub(replicas.len());
     if others > 0 {
         lines.put(
             1,

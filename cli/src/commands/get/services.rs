@@ -35,21 +35,21 @@ impl Gettable for ServiceView {
 
 impl Gettable for EndpointView {
     fn known(client: &Client) -> Vec<String> {
-        let endpoints = client.endpoints().unwrap_or_default();
+        let endpoints = client.endpoints(None).unwrap_or_default();
         endpoints.into_iter().map(|it| it.replica).collect()
     }
 
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
-        let mut endpoints = client.endpoints()?;
+        let mut endpoints = client.endpoints(None)?;
         endpoints.retain(|endpoint| endpoint.fits(args));
         Ok(endpoints)
     }
 
     fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
         let found = client
-            .endpoints()?
+            .endpoints(None)?
             .into_iter()
             .find(|it| it.replica == name);
         found.ok_or_else(|| ApiError::Refused {

@@ -113,11 +113,11 @@ impl OpenPort {
         };
         let (mut replica, seen) = lock(&self.route).clone();
         if seen.elapsed() > READY_FOR {
-            replica = self.next_replica(service, None, &replica)?;
+            replica = self.next_replica(service, &replica, false)?;
         }
         match call(&replica) {
             Err(error) if may_be_elsewhere(&error) => {
-                let other = self.next_replica(service, Some(&replica), &replica)?;
+                let other = self.next_replica(service, &replica, true)?;
                 match other == replica {
                     true => Err(error.to_string()),
                     false => call(&other).map_err(|error| error.to_string()),
@@ -127,20 +127,9 @@ impl OpenPort {
         }
     }
 
-    /// Chooses the replica for the next connections: the present one while it is ready and not `gone`.
-    fn next_replica(
-        &self,
-        service: &str,
-        gone: Option<&str>,
-        present: &str,
-    ) -> Result<String, String> {
-        let chosen = self.client.endpoints_of(service).and_then(|ready| {
-            let stays = gone.is_none() && ready.iter().any(|it| it.replica == present);
-            match stays {
-                true => Ok(Ok(present.to_owned())),
-                false => ready_replica(&self.client, service, gone),
-            }
-        });
+    /// Chooses the replica for the next connections: the present one while it is ready, unless it `is_gone`.
+    fn next_replica(&self, service: &str, present: &str, is_gone: bool) -> Result<String, String> {
+        let chosen = ready_replica(&self.client, service, Some(present), is_gone);
         let chosen = chosen.map_err(|error| error.to_string())?;
         let chosen = chosen.map_err(|none| none.why)?;
         let mut route = lock(&self.route);

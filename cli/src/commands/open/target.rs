@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use sluice_common::api::StepView;
+use sluice_common::port::tell_ports;
 use sluice_common::service::ServiceState;
 use sluice_common::state::StepState;
 
@@ -31,25 +32,11 @@ pub(super) enum OpenTarget {
 }
 
 impl OpenTarget {
-    /// Finds what a text names: `step/ID`, `service/NAME`, or the first that there is of a step with this id, a service and
-    /// a step with this name.
+    /// Finds the step or the service of a text.
     pub(super) fn find(client: &Client, text: &str, out: Out) -> Result<Self, Failure> {
-        let after = |kinds: &[&str]| kinds.iter().find_map(|kind| text.strip_prefix(kind));
         let find = || {
-            if let Some(name) = after(&["service/", "services/", "svc/"]) {
-                return Ok(Self::Service(client.service(name)?.name));
-            }
-            if let Some(id) = after(&["step/", "steps/"]) {
-                return Ok(Self::Step(client.step_called(id)?.id));
-            }
-            if let Ok(step) = client.step(text) {
-                return Ok(Self::Step(step.id));
-            }
-            match client.service(text) {
-                Ok(service) => Ok(Self::Service(service.name)),
-                Err(error) if error.is_passing() => Err(error),
-                Err(_) => Ok(Self::Step(client.step_called(text)?.id)),
-            }
+            let step = |id: &str| client.step(id).map(|step| Self::Step(step.id));
+            client.for_step_or_service(text, step, |service| Ok(Self::Service(service.name)))
         };
         let found = client.keep_trying(RetryLimit::READ, outage_note(out), find);
         found.map_err(|error| match error.code() {
@@ -99,7 +86,7 @@ impl OpenTarget {
             }
             Self::Service(name) => loop {
                 let replica = client.keep_trying(RetryLimit::Endless, outage_note(out), || {
-                    ready_replica(client, name, None)
+                    ready_replica(client, name, None, false)
                 });
                 match replica? {
                     Ok(id) => return Ok(client.step(&id)?),
@@ -154,17 +141,14 @@ impl std::fmt::Display for OpenTarget {
 
 /// Says that a step does not have the port, or any if `port` is `None`.
 fn missing_port(step: &StepView, port: Option<&str>) -> Option<String> {
-    let (id, ports) = (safe(&step.id), &step.ports);
-    let has_it = |port: &str| ports.iter().any(|known| known == port);
-    if ports.is_empty() {
-        return Some(format!(
-            "step `{id}` has no ports: submit it with `ports: [http]` (`--port http`), and let its program listen at the port in `SLUICE_PORT`"
-        ));
+    let all: Vec<String> = step.ports.iter().map(|port| safe(port)).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let told = tell_ports(&safe(&step.id), &all);
+    if all.is_empty() {
+        return Some(told);
     }
-    let port = port.filter(|port| !has_it(port))?;
-    let all: Vec<String> = ports.iter().map(|port| safe(port)).collect();
-    let (port, all) = (safe(port), all.join(", "));
-    Some(format!("`{port}`: the ports of step `{id}` are {all}"))
+    let port = port.filter(|port| !step.ports.iter().any(|known| known == port))?;
+    Some(format!("`{}`: {told}", safe(port)))
 }
 
 fn ended(step: &StepView) -> String {
@@ -182,16 +166,18 @@ pub(super) struct NoReplica {
     is_deleted: bool,
 }
 
-/// Returns the id of a ready replica, another one than `gone` if there is one.
+/// Returns the id of a ready replica: `present` unless it `is_gone`, and then another one if there is one.
 pub(super) fn ready_replica(
     client: &Client,
     service: &str,
-    gone: Option<&str>,
+    present: Option<&str>,
+    is_gone: bool,
 ) -> Result<Result<String, NoReplica>, ApiError> {
-    let ready = client.endpoints_of(service)?;
-    let replicas = || ready.iter().map(|endpoint| &endpoint.replica);
-    let other = replicas().find(|replica| gone.is_none_or(|gone| gone != replica.as_str()));
-    if let Some(replica) = other.or_else(|| replicas().next()) {
+    let ready = client.endpoints(Some(service))?;
+    let mut replicas = ready.iter().map(|endpoint| &endpoint.replica);
+    let preferred = replicas.find(|it| (present == Some(it.as_str())) != is_gone);
+    let chosen = preferred.or(ready.first().map(|endpoint| &endpoint.replica));
+    if let Some(replica) = chosen {
         return Ok(Ok(replica.clone()));
     }
     let view = client.service(service)?;

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use coordinator_core::Core;
 use sluice_common::id::StepId;
-use sluice_common::port::PortName;
+use sluice_common::port::{PortName, tell_ports};
 
 use super::super::Api;
 use super::super::access::Caller;
@@ -67,13 +67,6 @@ fn known_port(core: &Core, id: &StepId, name: &str) -> Result<PortName, ApiError
     }
     let name = name.escape_debug();
     let all: Vec<&str> = ports.iter().map(PortName::as_str).collect();
-    Err(params::invalid(
-        "port",
-        match all.is_empty() {
-            true => format!(
-                "`{name}`: step `{id}` has no ports: submit it with `ports: [http]` (`--port http`), and let its program listen at the port in `SLUICE_PORT`"
-            ),
-            false => format!("`{name}`: the ports of step `{id}` are {}", all.join(", ")),
-        },
-    ))
+    let told = tell_ports(id.as_str(), &all);
+    Err(params::invalid("port", format!("`{name}`: {told}")))
 }
