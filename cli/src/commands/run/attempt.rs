@@ -49,6 +49,8 @@ impl Activity {
 #[derive(Debug)]
 pub(super) struct FollowedAttempt {
     number: u32,
+    /// Streams of which the beginning is not settled.
+    unsettled: u8,
     open: u8,
     activity: Arc<Activity>,
     /// Time when it was first seen to be over.
@@ -92,6 +94,7 @@ impl FollowedAttempt {
         }
         Ok(Self {
             number,
+            unsettled: 2,
             open: 2,
             activity,
             over: OnceLock::new(),
@@ -101,6 +104,12 @@ impl FollowedAttempt {
     /// Number of the attempt.
     pub(super) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Counts the beginning of one stream; returns whether both have begun.
+    pub(super) fn stream_begun(&mut self) -> bool {
+        self.unsettled = self.unsettled.saturating_sub(1);
+        self.unsettled == 0
     }
 
     /// Counts the end of one stream; returns whether both have ended.
@@ -154,8 +163,9 @@ fn pass_on(
         Some(lines) => last_lines(source, lines, &mut sink, &mut listen),
         None => Ok(0),
     };
-    let end = begun.and_then(|offset| follow(source, offset, &mut sink, &mut listen));
     // The loop may have ended.
+    let _ = send.send(RunEvent::StreamBegun(source.attempt));
+    let end = begun.and_then(|offset| follow(source, offset, &mut sink, &mut listen));
     let _ = send.send(RunEvent::StreamEnded(source.attempt, end));
 }
 
@@ -199,6 +209,7 @@ mod tests {
     fn standing_still_counts_from_the_end_and_from_the_last_byte() {
         let attempt = FollowedAttempt {
             number: 1,
+            unsettled: 2,
             open: 2,
             activity: Arc::new(Activity {
                 begun: Instant::now() - Duration::from_secs(100),

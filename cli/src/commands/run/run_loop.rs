@@ -173,6 +173,7 @@ impl<'a> RunLoop<'a> {
                 if self.step.state.is_terminal() || step.attempt < self.step.attempt => {}
             RunEvent::View(step) => self.on_view(*step),
             RunEvent::Unwatchable(error) => return Err(self.unwatchable(error)),
+            RunEvent::StreamBegun(number) => self.on_stream_begun(number),
             RunEvent::StreamEnded(number, end) => self.on_stream_end(number, end)?,
             RunEvent::Signal(signal) => self.on_signal(signal),
             RunEvent::InputStopped(why) => self.on_input_stopped(&why),
@@ -276,9 +277,6 @@ impl<'a> RunLoop<'a> {
                 self.out,
             )?;
             self.current = Some(attempt);
-            if let Some(feeder) = &self.feeder {
-                feeder.on_attempt(number);
-            }
         } else if self.waits() {
             self.say_waiting();
         }
@@ -343,6 +341,15 @@ impl<'a> RunLoop<'a> {
                  `sluice logs {id} --attempt {number}` shows the rest once it can"
             ));
             self.current = None;
+        }
+    }
+
+    /// Input goes to an attempt once its output is copied: the answer to keys that were typed before that must be seen.
+    fn on_stream_begun(&mut self, number: u32) {
+        let current = self.current.as_mut();
+        let is_last = current.is_some_and(|it| it.number() == number && it.stream_begun());
+        if let Some(feeder) = self.feeder.as_ref().filter(|_| is_last) {
+            feeder.on_attempt(number);
         }
     }
 
