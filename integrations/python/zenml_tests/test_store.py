@@ -128,7 +128,7 @@ class Zen:
 def eventually(look: Callable[[], Any], found: Callable[[Any], bool], seconds: float = 60.0) -> Any:
     deadline = time.monotonic() + seconds
     while not found(seen := look()):
-        assert time.monotonic() < deadline, seen
+        assert time.monotonic() < deadline, str(getattr(seen, "status_reason", None) or seen)
         time.sleep(0.05)
     return seen
 
