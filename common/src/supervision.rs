@@ -37,7 +37,7 @@ use crate::wire::StopReason;
 pub use limits::{CpuAllocation, DeviceAccess, ResourceLimits};
 
 /// Version of the protocol. A supervisor and an agent of different versions disconnect with a message.
-pub const SUPERVISION_VERSION: u32 = 9;
+pub const SUPERVISION_VERSION: u32 = 10;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of all attempts of
 /// a host.
@@ -264,6 +264,9 @@ pub struct LaunchRecord {
     /// Cores that the attempt is pinned to; empty if not pinned.
     #[serde(default)]
     pub processors: CpuSet,
+    /// Whether the attempt is of an allocation: the steps inside it use its GPUs, each for a while.
+    #[serde(default)]
+    pub is_allocation: bool,
 }
 
 /// Current state of an attempt on its host.

@@ -250,7 +250,7 @@ pub struct Assignment {
     pub attempt: AttemptId,
     /// The pool that granted the resources.
     pub pool: PoolName,
-    /// Program and arguments; not empty.
+    /// Program and arguments; empty for an allocation.
     pub command: Vec<String>,
     /// Environment variables of the step itself.
     pub env: Environment,
@@ -295,6 +295,13 @@ pub struct Assignment {
     pub ports: Vec<PortName>,
     /// Probes of its readiness and liveness.
     pub probes: Probes,
+}
+
+impl Assignment {
+    /// Whether it is of an allocation, which has no program of its own.
+    pub fn is_allocation(&self) -> bool {
+        self.command.is_empty()
+    }
 }
 
 /// Position of a host among those that run an attempt together.

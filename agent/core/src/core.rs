@@ -40,6 +40,8 @@ pub struct Core {
     pub(crate) looked_at: BootMillis,
     /// GPUs of each attempt that is not released.
     pub(crate) assigned_gpus: BTreeMap<AttemptId, Vec<String>>,
+    /// Those of them that are of allocations, and others of allocations without GPUs.
+    pub(crate) allocations: BTreeSet<AttemptId>,
     /// Processors of each pinned attempt.
     pub(crate) pinned: BTreeMap<AttemptId, CpuSet>,
     /// Attempts that wait for their GPUs to be free.
@@ -96,6 +98,7 @@ impl Core {
             clock: BootMillis(0),
             looked_at: BootMillis(0),
             assigned_gpus: BTreeMap::new(),
+            allocations: BTreeSet::new(),
             pinned: BTreeMap::new(),
             releases: BTreeMap::new(),
             freed: BTreeSet::new(),

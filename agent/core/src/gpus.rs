@@ -276,7 +276,11 @@ impl Gpus {
                 }
             );
         match hands {
-            GpuUse::Attempt => known.foreign.retain(|pid| processes.contains(pid)),
+            GpuUse::Attempt => {
+                known.foreign.retain(|pid| processes.contains(pid));
+                // Of an allocation: a step inside it had left something there.
+                known.kept.held.take_if(|_| busy.is_none());
+            }
             GpuUse::Awaited => {}
             GpuUse::Unused if known.kept.held.is_some() => known.kept.held = busy,
             GpuUse::Unused => {

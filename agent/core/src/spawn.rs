@@ -37,8 +37,9 @@ pub(crate) fn spec(
     container.for_each(|it| it.fill_workdir(&workdir));
     let env = environment(&assignment, ports, settings);
     let around_env = around(&assignment, ports, settings);
-    // An allocation has no program that could be wrapped.
-    let mut command = match assignment.command.is_empty() {
+    let is_allocation = assignment.is_allocation();
+    // It has no program that could be wrapped.
+    let mut command = match is_allocation {
         true => Vec::new(),
         false => assignment.launch.wrapper,
     };
@@ -58,6 +59,7 @@ pub(crate) fn spec(
             grace: assignment.grace,
             gpus: assignment.gpus,
             processors: processors.own.clone(),
+            is_allocation,
         },
         subject: assignment.subject,
         submitter: assignment.submitter,

@@ -206,6 +206,7 @@ fn view(phase: HostPhase) -> AttemptView {
             grace: Span::from_secs(30),
             gpus: Vec::new(),
             processors: Default::default(),
+            is_allocation: false,
         },
         phase,
         freezer: FreezerState::Thawed,

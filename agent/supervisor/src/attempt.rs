@@ -154,6 +154,7 @@ impl Attempt {
             grace: Span::ZERO,
             gpus: Vec::new(),
             processors: Default::default(),
+            is_allocation: false,
         };
         let mut lost = Self::new(Phase::Ended(end), Origin::TakenOver, memo, None);
         lost.killing = true;
@@ -394,6 +395,7 @@ mod tests {
             grace: Span::ZERO,
             gpus: Vec::new(),
             processors: Default::default(),
+            is_allocation: false,
         };
         Attempt::taken_over(Phase::Running(process(), None), memo, lease)
     }

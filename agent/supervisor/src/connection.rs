@@ -221,6 +221,7 @@ mod tests {
                 grace: Span::ZERO,
                 gpus: vec![],
                 processors: Default::default(),
+                is_allocation: false,
             },
             subject: Subject::new("s").unwrap(),
             submitter: None,

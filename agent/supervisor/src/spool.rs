@@ -359,6 +359,7 @@ mod tests {
                 grace: Span::from_secs(1),
                 gpus: vec!["GPU-a".to_owned()],
                 processors: Default::default(),
+                is_allocation: false,
             },
             lease: Some(Lease::new(BootMillis(u64::MAX), Span::from_secs(2))),
             phase: HostPhase::Ended(ProcessEnd {

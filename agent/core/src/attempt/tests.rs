@@ -45,6 +45,7 @@ fn view(phase: HostPhase) -> AttemptView {
             grace: GRACE,
             gpus: vec![],
             processors: Default::default(),
+            is_allocation: false,
         },
         freezer: FreezerState::Thawed,
         frozen: Default::default(),

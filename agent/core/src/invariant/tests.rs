@@ -65,6 +65,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
                 grace: span,
                 gpus: vec![],
                 processors: Default::default(),
+                is_allocation: false,
             },
             subject: Subject::new("s").unwrap(),
             submitter: None,

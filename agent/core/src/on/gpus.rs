@@ -37,9 +37,12 @@ const SLOW_SCAN: Span = Span::from_secs(5);
 
 impl Core {
     /// Records the GPUs of an attempt. A supervisor that lost its state names none, which removes none.
-    pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String]) {
+    pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String], is_allocation: bool) {
         if !gpus.is_empty() {
             self.assigned_gpus.insert(id.clone(), gpus.to_vec());
+        }
+        if is_allocation {
+            self.allocations.insert(id.clone());
         }
     }
 
@@ -205,7 +208,12 @@ impl Core {
     }
 
     fn hands(&self, uuid: &str) -> GpuUse {
-        let assigned_gpus = self.assigned_gpus.iter();
+        self.use_by(uuid, |_| true)
+    }
+
+    /// Who uses a GPU, among those attempts that count.
+    fn use_by(&self, uuid: &str, counts: impl Fn(&AttemptId) -> bool) -> GpuUse {
+        let assigned_gpus = self.assigned_gpus.iter().filter(|(id, _)| counts(id));
         let mut hands = GpuUse::Unused;
         let overlaps = |gpu: &String| self.gpus.overlap(gpu, uuid);
         for (id, _) in assigned_gpus.filter(|(_, gpus)| gpus.iter().any(overlaps)) {
@@ -237,18 +245,22 @@ impl Core {
 
     /// Ends the wait for GPUs that were granted again, which must have been free in between: a new agent sees
     /// attempts whose ends were recorded before.
+    ///
+    /// An allocation keeps the GPUs of the steps inside it, so it is no later user to these.
     fn skip_reassigned_gpus(&mut self) {
-        let mut taken: BTreeSet<String> = BTreeSet::new();
-        for release in self.releases.values() {
+        let mut taken: BTreeSet<(AttemptId, String)> = BTreeSet::new();
+        for (id, release) in &self.releases {
+            let may_be_later = |other: &AttemptId| {
+                self.allocations.contains(id) || !self.allocations.contains(other)
+            };
             let awaited = release.awaited.keys();
-            taken.extend(
-                awaited
-                    .filter(|gpu| self.hands(gpu) == GpuUse::Attempt)
-                    .cloned(),
-            );
+            let later = awaited.filter(|gpu| self.use_by(gpu, may_be_later) == GpuUse::Attempt);
+            taken.extend(later.map(|gpu| (id.clone(), gpu.clone())));
         }
-        for release in self.releases.values_mut() {
-            release.awaited.retain(|gpu, _| !taken.contains(gpu));
+        for (id, gpu) in taken {
+            if let Some(release) = self.releases.get_mut(&id) {
+                release.awaited.remove(&gpu);
+            }
         }
     }
 
@@ -279,6 +291,7 @@ impl Core {
         self.reclaim_gpus(id);
         self.freed.remove(id);
         self.assigned_gpus.remove(id);
+        self.allocations.remove(id);
         self.pinned.remove(id);
         self.releases.remove(id);
     }

@@ -94,7 +94,7 @@ impl Core {
             let attempt = id.clone();
             self.outputs.push(Output::KeepWarrant { attempt, warrant });
         }
-        self.note_gpus(&id, &assignment.gpus);
+        self.note_gpus(&id, &assignment.gpus, assignment.is_allocation());
         self.note_processors(&id, &processors.own);
         let probes = core::mem::take(&mut assignment.probes);
         let names = assignment.ports.clone();

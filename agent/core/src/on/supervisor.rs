@@ -58,7 +58,8 @@ impl Core {
     /// Handles a listed view. If it causes no signal itself, the stop's current signal is repeated, because
     /// it may have been lost during the absence.
     fn on_listed(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.launch_record.gpus);
+        let record = &view.launch_record;
+        self.note_gpus(&view.attempt, &record.gpus, record.is_allocation);
         self.note_processors(&view.attempt, &view.launch_record.processors);
         if !self.attempts.contains_key(&view.attempt) {
             return self.on_view(now, view);
@@ -184,7 +185,8 @@ impl Core {
     }
 
     pub(crate) fn on_view(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.launch_record.gpus);
+        let record = &view.launch_record;
+        self.note_gpus(&view.attempt, &record.gpus, record.is_allocation);
         self.note_processors(&view.attempt, &view.launch_record.processors);
         if self.attempts.contains_key(&view.attempt) {
             return self.change(&view.attempt, |attempt| attempt.on_view(now, view));

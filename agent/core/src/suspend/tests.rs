@@ -39,6 +39,7 @@ fn view(freezer: FreezerState) -> AttemptView {
             grace: GRACE,
             gpus: Vec::new(),
             processors: Default::default(),
+            is_allocation: false,
         },
         freezer,
         frozen: Default::default(),

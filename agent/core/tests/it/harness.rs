@@ -282,6 +282,7 @@ pub(crate) fn memo() -> LaunchRecord {
         grace: GRACE,
         gpus: vec![],
         processors: Default::default(),
+        is_allocation: false,
     }
 }
 

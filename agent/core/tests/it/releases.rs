@@ -417,3 +417,73 @@ fn whether_strangers_count_is_told_as_soon_as_it_is_decided_otherwise() {
     assert!(told.contains("GPU-b foreign: used by pid 7"), "{told}");
     assert_eq!(harness.told(Input::Tuned(tuning())), "");
 }
+
+/// The allocation `a.1` has a GPU, and the step `b.1` inside it has used it and is gone.
+fn used_inside(restarted: bool) -> Harness {
+    let mut harness = Harness::linked();
+    harness.feed(look(harness.boot, &[("GPU-a", there(&[], 10))]));
+    let of_allocation = |mut view: AttemptView| {
+        view.launch_record.is_allocation = true;
+        with_gpus(view, &["GPU-a"])
+    };
+    for (id, is_allocation) in [("a.1", true), ("b.1", false)] {
+        let mut assigned = assignment(id);
+        assigned.gpus = vec!["GPU-a".to_owned()];
+        if is_allocation {
+            assigned.command.clear();
+        }
+        harness.feed(order(ToNode::Assign(Box::new(assigned))));
+    }
+    harness.feed(Input::Attempt(of_allocation(running("a.1"))));
+    harness.feed(Input::Attempt(with_gpus(running("b.1"), &["GPU-a"])));
+    let last = with_gpus(gone("b.1"), &["GPU-a"]);
+    match restarted {
+        true => {
+            harness.feed(down());
+            harness.feed(up(vec![of_allocation(running("a.1")), last]));
+        }
+        false => drop(harness.feed(Input::Attempt(last))),
+    }
+    harness
+}
+
+#[test]
+fn a_gpu_of_a_step_inside_an_allocation_is_seen_free_although_the_allocation_keeps_it() {
+    for restarted in [false, true] {
+        let mut harness = used_inside(restarted);
+        harness.feed(look(harness.boot, &[("GPU-a", there(&[], 9000))]));
+        assert_eq!(harness.phase("b.1"), "ended Code(0)", "{restarted}");
+        let told = harness.told(look(harness.boot, &[("GPU-a", there(&[], 10))]));
+        assert_eq!(told, "1: b.1 released Code(0)", "{restarted}");
+    }
+}
+
+#[test]
+fn one_that_did_not_come_free_inside_an_allocation_is_fit_again_once_it_is_seen_free() {
+    let mut harness = used_inside(false);
+    let held = [("GPU-a", there(&[4711], 9000))];
+    harness.feed(look(harness.boot, &held));
+    harness.pass(20_000);
+    assert_eq!(
+        harness.told(release_timer("b.1")),
+        "keep; 1: gpus GPU-a quarantined: it is still held by pid 4711; 1: b.1 released Code(0)"
+    );
+    assert_eq!(harness.told(look(harness.boot, &held)), "");
+    let told = harness.told(look(harness.boot, &[("GPU-a", there(&[], 10))]));
+    assert_eq!(told, "keep; 1: gpus");
+}
+
+#[test]
+fn an_allocation_that_ends_first_does_not_wait_for_the_gpus_of_a_step_inside_it() {
+    let mut harness = Harness::linked();
+    harness.feed(look(harness.boot, &[("GPU-a", there(&[], 10))]));
+    let mut of_allocation = with_gpus(gone("a.1"), &["GPU-a"]);
+    of_allocation.launch_record.is_allocation = true;
+    harness.feed(up(vec![
+        of_allocation,
+        with_gpus(running("b.1"), &["GPU-a"]),
+    ]));
+    harness.feed(look(harness.boot, &[("GPU-a", there(&[42], 9000))]));
+    assert_eq!(harness.phase("a.1"), "released Code(0)");
+    assert_eq!(harness.phase("b.1"), "running");
+}

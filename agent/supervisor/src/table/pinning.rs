@@ -36,6 +36,7 @@ impl Table {
             grace: sluice_common::time::Span::ZERO,
             gpus: Vec::new(),
             processors: processors.clone(),
+            is_allocation: false,
         };
         if !self.can_list(&memo) {
             return warn!(step = %id.step, attempt = id.number, "its processors cannot be changed: the list is too long");

@@ -450,6 +450,7 @@ mod tests {
             grace: Span::ZERO,
             gpus: Vec::new(),
             processors: Default::default(),
+            is_allocation: false,
         };
         let record = Record {
             attempt: attempt.clone(),

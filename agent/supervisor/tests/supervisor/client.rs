@@ -260,6 +260,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
             grace: Span::from_secs(7),
             gpus: vec!["GPU-a".to_owned()],
             processors: Default::default(),
+            is_allocation: false,
         },
         subject: Subject::new("s").unwrap(),
         submitter: None,

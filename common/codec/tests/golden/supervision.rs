@@ -29,7 +29,7 @@ use sluice_common::wire::StopReason;
 /// Protocol version of the bytes below.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 9);
+    assert_eq!(SUPERVISION_VERSION, 10);
 }
 
 fn attempt() -> AttemptId {
@@ -44,10 +44,11 @@ fn memo() -> LaunchRecord {
         grace: Span::from_millis(7),
         gpus: vec!["GPU-8".into()],
         processors: "0-3,8".parse().unwrap(),
+        is_allocation: true,
     }
 }
 
-const MEMO: &str = "01 f401000000000000 0700000000000000 0100000000000000 0500000000000000 'GPU-8' 0500000000000000 '0-3,8'";
+const MEMO: &str = "01 f401000000000000 0700000000000000 0100000000000000 0500000000000000 'GPU-8' 0500000000000000 '0-3,8' 01";
 
 fn process() -> Process {
     Process {
@@ -196,7 +197,7 @@ fn spawns() {
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 01 0200000000000000 '/p' 00 # env, workdir, prefer_workdir, lease_until
          0800000000000000       # lease_grace
-         00 0700000000000000 0000000000000000 0000000000000000 # memo
+         00 0700000000000000 0000000000000000 0000000000000000 01 # memo
          0100000000000000 's' 00 00 00 00
          0000000000000000 0000000000000000 # devices
          00000000 0000000000000000 # processors
