@@ -182,6 +182,8 @@ pub enum AllocationWait {
         shortage: Shortage,
         /// The steps that hold something there, in order of submission.
         holders: Vec<StepId>,
+        /// GPUs of the allocation that are not granted, if that host is short of GPUs.
+        unfit: Option<UnfitGpus>,
     },
 }
 

@@ -1,5 +1,5 @@
 //! The allocations inside which something may be due, by the records of an input: those of an allocation itself, of the
-//! steps inside it, and of the hosts that can be reached again.
+//! steps inside it, and of the hosts that can be reached again or whose GPUs may be fit again.
 
 use sluice_common::id::StepId;
 
@@ -19,7 +19,13 @@ impl Context {
 
     /// Notes the allocations that a record concerns, once it is applied.
     pub(super) fn note_due_allocations(&mut self, record: &Record) {
-        if let Record::NodeReady { .. } | Record::RecoveryEnded { .. } = record {
+        if let Record::NodeReady { .. }
+        | Record::GpusReported { .. }
+        | Record::GpusUncordoned { .. }
+        | Record::GpuCarved { .. }
+        | Record::GpuNotCarved(_)
+        | Record::RecoveryEnded { .. } = record
+        {
             return self.set_all_allocations_due();
         }
         let Some(id) = record.step() else {

@@ -10,8 +10,10 @@ use sluice_common::amount::{
 };
 use sluice_common::id::{NodeName, StepId};
 
+use sluice_reasons::standing::UnfitGpus;
+
 use crate::model::placement::Placement;
-use crate::model::step::{Attempt, PartPhase, Step};
+use crate::model::step::{Attempt, Part, PartPhase, Step};
 use crate::state::State;
 
 /// The part of an allocation on one host that no step inside it holds.
@@ -20,6 +22,8 @@ pub(crate) struct FreeResources {
     pub(crate) node: NodeName,
     /// UUIDs of the GPUs, in the order of the allocation.
     pub(crate) gpus: Vec<String>,
+    /// The other GPUs of the allocation that are not granted now, because their host or an admin withholds them.
+    pub(crate) unfit: Option<UnfitGpus>,
     /// Free amounts, of the keys of which the allocation has a counted amount.
     pub(crate) free: Amounts,
     /// The keys that the allocation itself does not count on its hosts.
@@ -36,6 +40,8 @@ pub(crate) struct MissingResources {
     pub(crate) asked: u64,
     pub(crate) free: u64,
     pub(crate) holders: Vec<StepId>,
+    /// If GPUs are lacking: those that are withheld.
+    pub(crate) unfit: Option<UnfitGpus>,
 }
 
 /// Keys of which an allocation may have no counted amount and yet use some, because its host shares them.
@@ -51,12 +57,16 @@ pub(crate) fn rooms(state: &State, allocation: &Step, attempt: &Attempt) -> Vec<
     let request = &allocation.spec.request;
     let unbounded = SHARED.into_iter().filter(|key| !is_counted(request, key));
     let mut rooms: Vec<FreeResources> = (attempt.parts.iter())
-        .map(|part| FreeResources {
-            node: part.node.clone(),
-            gpus: part.gpus.clone(),
-            free: request.clone(),
-            unbounded: unbounded.clone().collect(),
-            holders: Vec::new(),
+        .map(|part| {
+            let (gpus, unfit) = fit_gpus(state, part);
+            FreeResources {
+                node: part.node.clone(),
+                gpus,
+                unfit,
+                free: request.clone(),
+                unbounded: unbounded.clone().collect(),
+                holders: Vec::new(),
+            }
         })
         .collect();
     for step in state.steps_inside(&allocation.id) {
@@ -73,6 +83,25 @@ pub(crate) fn rooms(state: &State, allocation: &Step, attempt: &Attempt) -> Vec<
         }
     }
     rooms
+}
+
+/// The GPUs of a part of an allocation that may be granted, and those that may not. A GPU that did not come free after a
+/// step inside the allocation is among the latter until it was seen free.
+fn fit_gpus(state: &State, part: &Part) -> (Vec<String>, Option<UnfitGpus>) {
+    let node = state.node(&part.node);
+    let why = |gpu: &String| node.and_then(|node| node.unfit(gpu));
+    let (fit, unfit): (Vec<String>, Vec<String>) = part
+        .gpus
+        .iter()
+        .cloned()
+        .partition(|gpu| why(gpu).is_none());
+    let first = unfit.first().and_then(|gpu| Some((gpu.clone(), why(gpu)?)));
+    let unfit = first.map(|(gpu, why)| UnfitGpus {
+        count: unfit.len() as u64,
+        gpu,
+        why,
+    });
+    (fit, unfit)
 }
 
 /// Whether a step inside an allocation still holds a part of it on a host.
@@ -105,6 +134,7 @@ impl FreeResources {
                 asked,
                 free,
                 holders: self.holders.clone(),
+                unfit: self.unfit.clone().filter(|_| key.as_str() == MGPU),
             })
         })
     }
@@ -149,6 +179,7 @@ mod tests {
             gpus: gpus.iter().map(ToString::to_string).collect(),
             free: Amounts::new().with(MCPU, mcpu),
             unbounded: BTreeSet::from([MEMORY_MB]),
+            unfit: None,
             holders: vec![StepId::new("other").unwrap()],
         }
     }

@@ -293,6 +293,7 @@ fn short_of(lack: MissingResources) -> AllocationWait {
             profile: None,
         },
         holders: lack.holders,
+        unfit: lack.unfit,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Tests of steps inside allocations.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, MCPU, MEMORY_MB, MGPU, STEP_RUN};
+use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::ReasonCode;
@@ -13,7 +15,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{StopReason, ToNode};
+use sluice_common::wire::{FromNode, StopReason, ToNode};
 
 use super::harness::*;
 use crate::{Input, NewStep, NodeChange, Refusal, ReplyId, StepAction};
@@ -520,4 +522,32 @@ fn shares_of_what_it_leaves_open_follow_what_it_asks_for() {
         assert_eq!(found, expected, "{id}: {request:?}");
         harness.cancel(id);
     }
+}
+
+#[test]
+fn a_gpu_that_did_not_come_free_inside_is_granted_to_nobody_there_until_it_is() {
+    let mut harness = allocated(1);
+    harness.submit("b", inside(None)).unwrap();
+    harness.run("b.1");
+    harness.submit("c", inside(None)).unwrap();
+    let held = GpuFault::Quarantined {
+        why: "it is still held by pid 4711".into(),
+        pids: vec![4711],
+    };
+    let states = |faults| {
+        FromNode::GpuStates(Box::new(GpuStates {
+            faults,
+            drain: None,
+        }))
+    };
+    harness.say("n", states([("GPU-n-0".into(), held)].into()));
+    harness.status("n", "b.1", released(Exit::Code(0)));
+    let waits = harness.reason("c");
+    assert_eq!(waits.code, ReasonCode::WaitingForUnits);
+    assert_eq!(
+        waits.message,
+        "it asks for 1 gpu, and the allocation `a` has 0 free on `n`: 1 of its GPUs is unusable (`GPU-n-0` is quarantined: it is still held by pid 4711)"
+    );
+    harness.say("n", states([].into()));
+    assert_eq!(harness.placed("c").1, ["GPU-n-0"]);
 }

@@ -93,6 +93,16 @@ fn inside() -> Vec<Wait> {
     let room = |holders: &[&str]| AllocationWait::Room {
         shortage: shortage.clone(),
         holders: holders.iter().map(|it| name(it)).collect(),
+        unfit: None,
+    };
+    let withheld = |holders: &[&str]| AllocationWait::Room {
+        shortage: shortage.clone(),
+        holders: holders.iter().map(|it| name(it)).collect(),
+        unfit: Some(UnfitGpus {
+            count: 1,
+            gpu: "GPU-1".to_owned(),
+            why: "quarantined: it is still held by process 4711".to_owned(),
+        }),
     };
     let waits = [
         AllocationWait::Allocation {
@@ -107,6 +117,8 @@ fn inside() -> Vec<Wait> {
         },
         room(&["first"]),
         room(&["first", "second"]),
+        withheld(&[]),
+        withheld(&["first"]),
     ];
     waits
         .map(|wait| Wait::Inside {
