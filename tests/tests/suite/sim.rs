@@ -2,8 +2,9 @@
 //! two effects, the coordinator's store lost or restored from a while ago, rebooted hosts, admins who drain and delete.
 //! Its hosts have GPUs that are freed late or never, fall off the bus, are used by strangers, and whose driver is slow,
 //! silent or does not list processes; steps are suspended, resumed and requeued by callers and by preemption, and the
-//! helper that moves their GPU memory refuses, hangs or dies; some steps are arrays, and some start after others. Time is simulated, so hours pass in seconds, and one seed
-//! gives one history. Checked after every event: the invariants of both cores, that no step runs twice at one time,
+//! helper that moves their GPU memory refuses, hangs or dies; some steps are arrays, some start after others, some are
+//! allocations, and some run inside these. Time is simulated, so hours pass in seconds, and one seed gives one history.
+//! Checked after every event: the invariants of both cores, that no step runs twice at one time,
 //! that no GPU has two users nor is granted before it is free, and that suspended steps stand still. At the end of each
 //! history every step has ended once, and nothing is held.
 //!
@@ -26,7 +27,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// Events that happen at least once in twenty histories, by words of their records: otherwise nothing would be tested.
-const DEEDS: [&str; 37] = [
+const DEEDS: [&str; 40] = [
     r#""type":"dependency_met""#,
     r#""why":"dependency_failed""#,
     r#""type":"recovery_began""#,
@@ -64,6 +65,9 @@ const DEEDS: [&str; 37] = [
     r#""why":"not_renewed""#,
     r#""type":"allocated" "pool":"licences""#,
     r#""type":"released" "node":"no-host.licences""#,
+    r#""why":"allocation_ended""#,
+    r#""with_allocation":true"#,
+    r#""type":"started" "attempt":"s6"#,
 ];
 
 fn is_done(record: &str, deed: &str) -> bool {

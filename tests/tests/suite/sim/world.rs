@@ -46,6 +46,9 @@ const GLANCE: u64 = 10_000;
 const FAULTY: u64 = 30 * 60 * 1000;
 /// Time that the healed cluster may take to finish.
 const HEALED: u64 = 2 * 60 * 60 * 1000;
+/// Allocations on hosts in the worlds that have some, and the steps inside each.
+const ALLOCATIONS: u64 = STEPS / 10;
+const INSIDE_EACH: u64 = 6;
 /// Lease of the allocations.
 const LEASE: Span = Span::from_secs(60);
 /// The pool that has no hosts, ever.
@@ -233,6 +236,8 @@ pub(crate) struct World {
     hosts: Vec<SimHost>,
     wires: BTreeMap<u64, Connection>,
     accepted: BTreeSet<StepId>,
+    /// Steps that were refused because the allocation that they were meant for is over.
+    late: BTreeSet<StepId>,
     /// Steps in a transitional state, all of whose hosts can act, and its start.
     on_the_way: BTreeMap<StepId, (StepState, u64)>,
     faulty: bool,
@@ -367,6 +372,38 @@ fn spec(number: u64) -> StepSpec {
     spec
 }
 
+/// The allocation inside which a step runs, if there is one.
+fn allocation_of(number: u64) -> Option<u64> {
+    let among = number.checked_sub(STEPS)?;
+    Some(2 + 10 * (among / INSIDE_EACH))
+}
+
+/// A step inside an allocation: one of six asks for all of it, one for its GPU, and the others for some of its cores.
+fn spec_inside(number: u64, allocation: u64) -> StepSpec {
+    let request = StepRequest {
+        command: vec!["work".to_owned()],
+        inside: Some(step_id(allocation).to_string()),
+        ..StepRequest::default()
+    };
+    let mut spec = request.check().unwrap();
+    spec.subject = self::spec(allocation).subject;
+    spec.grace = Span::from_secs(number % 5);
+    spec.resources = match number % INSIDE_EACH {
+        0 => ResourceSettings::default(),
+        1 => ResourceSettings {
+            gpu_count: Some(1),
+            cpu_count: Some(cores_of(100)),
+            ..ResourceSettings::default()
+        },
+        _ => ResourceSettings {
+            cpu_count: Some(cores_of(300)),
+            ..ResourceSettings::default()
+        },
+    };
+    spec.request = spec.resources.demand().unwrap().with(STEP_RUN, 1);
+    spec
+}
+
 fn uncordon(host: usize) -> Event {
     let change = NodeChange::Uncordon;
     Event::Admin { host, change }
@@ -389,6 +426,7 @@ impl World {
             hosts: (0..HOSTS).map(SimHost::new).collect(),
             wires: BTreeMap::new(),
             accepted: BTreeSet::new(),
+            late: BTreeSet::new(),
             on_the_way: BTreeMap::new(),
             faulty: true,
             orphaned: BTreeSet::new(),
@@ -404,6 +442,11 @@ impl World {
             let burst = STEPS.div_ceil(BURST);
             let at = FAULTY * (number % burst) / burst + world.below(30_000);
             world.after(at, Event::Submit(number));
+            let inside = (STEPS..world.steps()).filter(|it| allocation_of(*it) == Some(number));
+            for inside in inside {
+                let later = at + world.below(180_000);
+                world.after(later, Event::Submit(inside));
+            }
         }
         world.after(5000, Event::Fault);
         world
@@ -433,7 +476,7 @@ impl World {
         for host in 0..HOSTS {
             self.mend(host);
         }
-        for number in 0..STEPS {
+        for number in 0..self.steps() {
             let (step, steer) = (step_id(number), StepAction::Resume);
             self.after(0, Event::User { step, steer });
             let (step, pool) = (step_id(number), "default");
@@ -449,10 +492,9 @@ impl World {
                 return false;
             };
             let steps = core.state().steps();
-            let submitted = steps.values().filter(|step| step.part_of.is_none());
             let over = |step: &Step| step.state.is_terminal() && !step.holds_units();
             let is_fit = |node: &Node| node.gpus.faults.is_empty();
-            submitted.count() as u64 == STEPS
+            (0..world.steps()).all(|number| world.is_answered(number))
                 && steps.values().all(over)
                 && core.state().nodes().values().all(is_fit)
         });
@@ -688,14 +730,19 @@ impl World {
                 self.send_to_host(session.0, ToHost::HelloReply(greeting))
             }
             Output::Reply {
+                reply,
                 answer: Answer::Submitted(results),
-                ..
             } => {
                 for result in results {
                     match result {
                         Ok(submitted) => drop(self.accepted.insert(submitted.step)),
                         // Its client asks again until that step was accepted.
                         Err(Refusal::UnknownDependency { .. }) => {}
+                        // The allocation that it is meant for is not there yet.
+                        Err(Refusal::UnknownStep { .. }) if reply.0 >= STEPS => {}
+                        Err(Refusal::StepOver { .. }) if reply.0 >= STEPS => {
+                            self.late.insert(step_id(reply.0));
+                        }
                         Err(refusal) => panic!("the simulation submits valid steps: {refusal}"),
                     }
                 }
@@ -729,8 +776,11 @@ impl World {
 
     /// The same step in every world, but for images, inputs and allocations: in every other world some steps have an image, so
     /// that not every host can run them, in every third some have inputs, and in every fourth some are allocations,
-    /// half of them in a pool without hosts.
+    /// half of them in a pool without hosts, and others run inside these.
     fn spec(&self, number: u64) -> StepSpec {
+        if let Some(allocation) = allocation_of(number) {
+            return spec_inside(number, allocation);
+        }
         let mut spec = spec(number);
         let has_image = self.seed.is_multiple_of(2) && spec.nodes == 1 && number % 9 == 4;
         spec.image = has_image.then(|| "docker.io/library/busybox".parse().unwrap());
@@ -746,6 +796,11 @@ impl World {
             spec.on_preempt = OnPreempt::Fail;
             spec.command = Vec::new();
             (spec.image, spec.inputs) = (None, Vec::new());
+            if number % 20 == 12 {
+                // It finds a host in a full cluster.
+                spec.resources.gpu_count = None;
+                spec.request = spec.resources.demand().unwrap().with(STEP_RUN, 1);
+            }
             if number % 10 == 7 {
                 spec.pool = Some(PoolName::new(LICENCES).unwrap());
                 spec.nodes = 1;
@@ -759,8 +814,25 @@ impl World {
         spec
     }
 
+    fn has_allocations(&self) -> bool {
+        self.seed % 4 == 3
+    }
+
     fn is_allocation(&self, number: u64) -> bool {
-        self.seed % 4 == 3 && number % 5 == 2 && !is_array(number)
+        self.has_allocations() && number < STEPS && number % 5 == 2 && !is_array(number)
+    }
+
+    /// Number of steps that are submitted, with those inside allocations.
+    fn steps(&self) -> u64 {
+        match self.has_allocations() {
+            true => STEPS + ALLOCATIONS * INSIDE_EACH,
+            false => STEPS,
+        }
+    }
+
+    fn is_answered(&self, number: u64) -> bool {
+        let id = step_id(number);
+        self.accepted.contains(&id) || self.late.contains(&id)
     }
 
     /// A holder that renews until its allocation has ended, or is gone some time.
@@ -772,7 +844,7 @@ impl World {
         let core = self.core.as_ref();
         let known = core.and_then(|core| core.state().step(&step));
         let is_over = known.is_none_or(|step| step.state.is_terminal());
-        if is_over || self.one_in(5) {
+        if is_over || self.one_in(15) {
             return;
         }
         self.after(LEASE.millis() / 3, Event::Renew(number));
@@ -787,7 +859,7 @@ impl World {
     /// A client that asks until it is answered.
     fn submit(&mut self, number: u64) {
         let id = step_id(number);
-        if self.accepted.contains(&id) {
+        if self.is_answered(number) {
             return;
         }
         self.after(2000, Event::Submit(number));

@@ -7,7 +7,7 @@ use sluice_common::array::part_id;
 use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::time::Span;
 
-use super::{Event, HOSTS, IDLE, STEPS, Stream, World, is_array, step_id, uncordon};
+use super::{Event, HOSTS, IDLE, Stream, World, is_array, step_id, uncordon};
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -57,7 +57,7 @@ impl World {
             let record: LogEntry = serde_json::from_str(line).expect("a record is read back");
             self.durable.apply(&record).expect("a record fits");
         }
-        for number in 0..STEPS {
+        for number in 0..self.steps() {
             let id = step_id(number);
             if self.durable.step(&id).is_none() && self.accepted.remove(&id) {
                 self.after(0, Event::Submit(number));
@@ -87,7 +87,7 @@ impl World {
 
     /// Callers act on their steps.
     fn use_it(&mut self) {
-        let number = self.below(STEPS);
+        let number = self.below(self.steps());
         let step = match is_array(number) && self.one_in(2) {
             true => part_id(&step_id(number), self.below(4) as u32),
             false => step_id(number),
