@@ -211,7 +211,7 @@ impl Core {
         self.use_by(uuid, |_| true)
     }
 
-    /// Who uses a GPU, among those attempts that count.
+    /// Returns the use of a GPU by those attempts that count.
     fn use_by(&self, uuid: &str, counts: impl Fn(&AttemptId) -> bool) -> GpuUse {
         let assigned_gpus = self.assigned_gpus.iter().filter(|(id, _)| counts(id));
         let mut hands = GpuUse::Unused;
