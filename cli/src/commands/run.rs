@@ -48,7 +48,7 @@ enum RunEvent {
     View(Box<StepView>),
     /// The step cannot be watched any more.
     Unwatchable(ApiError),
-    /// It is settled from where on one stream of an attempt is copied.
+    /// One stream of an attempt is copied from now on.
     StreamBegun(u32),
     /// One stream of an attempt has ended.
     StreamEnded(u32, Result<FollowEnd, FollowError>),

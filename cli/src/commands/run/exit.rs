@@ -4,6 +4,8 @@ use sluice_common::api::StepView;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 
+use crate::client::ApiError;
+use crate::failure::Failure;
 use crate::render::{safe, step::exit};
 use crate::signals;
 
@@ -87,6 +89,17 @@ pub(super) fn sentence(step: &StepView) -> String {
             format!("{id} timed out after {timeout}{how}")
         }
         (state, _) => format!("{id} {state}{how}: {message}"),
+    }
+}
+
+/// The failure of a command whose step cannot be watched any more.
+pub(super) fn unwatchable(step: &StepView, error: ApiError) -> Failure {
+    match error.status() {
+        Some(404) => Failure::Failed(format!(
+            "the cluster no longer knows {}: how it ended is not known",
+            safe(&step.id)
+        )),
+        _ => error.into(),
     }
 }
 

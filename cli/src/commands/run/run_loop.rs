@@ -11,7 +11,7 @@ use super::attempt::{self, FollowedAttempt};
 use super::exit::{self, RunExit};
 use super::input::{InputHandle, InputStop};
 use super::{Ownership, RunEvent};
-use crate::client::{ApiError, Client, RetryLimit, StepAction};
+use crate::client::{Client, RetryLimit, StepAction};
 use crate::commands::outage_note;
 use crate::failure::{Failure, RUN_FAILED};
 use crate::follow::{FollowEnd, FollowError};
@@ -161,7 +161,7 @@ impl<'a> RunLoop<'a> {
         match self.client.step(&self.step.id) {
             Ok(step) => self.step = step,
             Err(error) if error.is_passing() => {}
-            Err(error) => return Err(self.unwatchable(error)),
+            Err(error) => return Err(exit::unwatchable(&self.step, error)),
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl<'a> RunLoop<'a> {
             RunEvent::View(step)
                 if self.step.state.is_terminal() || step.attempt < self.step.attempt => {}
             RunEvent::View(step) => self.on_view(*step),
-            RunEvent::Unwatchable(error) => return Err(self.unwatchable(error)),
+            RunEvent::Unwatchable(error) => return Err(exit::unwatchable(&self.step, error)),
             RunEvent::StreamBegun(number) => self.on_stream_begun(number),
             RunEvent::StreamEnded(number, end) => self.on_stream_end(number, end)?,
             RunEvent::Signal(signal) => self.on_signal(signal),
@@ -237,16 +237,6 @@ impl<'a> RunLoop<'a> {
                 .notice(&format!("{} is {} now", safe(&step.id), step.state));
         }
         self.step = step;
-    }
-
-    fn unwatchable(&self, error: ApiError) -> Failure {
-        match error.status() {
-            Some(404) => Failure::Failed(format!(
-                "the cluster no longer knows {}: how it ended is not known",
-                safe(&self.step.id)
-            )),
-            _ => error.into(),
-        }
     }
 
     /// Follows the next attempt, gives up output that never completes, and reports why the step waits.
