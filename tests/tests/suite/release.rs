@@ -137,6 +137,46 @@ fn a_waiter_starts_when_the_gpu_was_seen_free_and_not_before() {
 }
 
 #[test]
+fn inside_an_allocation_too_a_gpu_is_seen_free_before_the_next_step_has_it() {
+    let variables = [("SLUICE_AGENT_GPU_RELEASE_TIMEOUT", "2s")];
+    let mut host = GpuHost::with(1, &json!({"lingers_as": 4711}), &variables);
+    let ask = [
+        "allocate",
+        "--gpus",
+        "1",
+        "--id",
+        "held",
+        "--subject",
+        "low",
+    ];
+    host.dev.ok(&ask);
+    host.dev.step_in("held", &["running"]);
+    let script = format!("echo $$ > {}; exec sleep 1000", host.pid_file().display());
+    let submit = |host: &GpuHost, id: &str, script: &str| {
+        let of = ["submit", "--in", "held", "--subject", "low"];
+        let flags = [&of[..], &["--id", id, "--gpus", "1", "--"]].concat();
+        host.dev.ok(&[&flags[..], &["sh", "-c", script]].concat());
+    };
+    submit(&host, "first", &script);
+    host.dev.step_in("first", &["running"]);
+    eventually("its number", || fs::read_to_string(host.pid_file()).ok());
+    submit(&host, "second", "true");
+    host.dev.ok(&["cancel", "first", "--grace", "0s"]);
+    let unfit = eventually("the quarantine", || host.unfit());
+    assert_eq!(
+        unfit["message"],
+        "quarantined: it is still held by pid 4711"
+    );
+    let waits = host.dev.step_in("second", &["queued"]);
+    let message = waits["reason"]["message"].as_str().unwrap();
+    assert!(message.contains("1 of its GPUs is unusable"), "{message}");
+    host.let_go();
+    host.dev.step_in("second", &["succeeded"]);
+    assert_eq!(host.unfit(), None);
+    host.dev.step_in("held", &["running"]);
+}
+
+#[test]
 fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() {
     let variables = [("SLUICE_AGENT_GPU_RELEASE_TIMEOUT", "2s")];
     let mut host = GpuHost::with(2, &json!({"lingers_as": 4711}), &variables);
