@@ -1154,7 +1154,7 @@ impl World {
         let life = self.hosts[host].life;
         let millis = if self.one_in(4) { 100_000 } else { 500 };
         let millis = self.below(millis);
-        let fetched = match self.one_in(20) {
+        let fetched = match self.one_in(20) && self.faulty {
             true => Err(InputsFailure::Host("the simulated disk is full".to_owned())),
             false => Ok(()),
         };

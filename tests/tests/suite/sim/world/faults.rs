@@ -145,6 +145,8 @@ impl World {
     /// Repairs a host.
     pub(super) fn mend(&mut self, host: usize) {
         self.after(0, uncordon(host));
+        // Again when no fault of before can close it any more, such as inputs that it could not store.
+        self.after(300_000, uncordon(host));
         self.hosts[host].is_faulty = false;
         self.hosts[host].cut_until = 0;
         self.hosts[host].held.clear();
