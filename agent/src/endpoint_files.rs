@@ -29,6 +29,8 @@ struct EndpointFile {
     boot_id: BootId,
     ports: Vec<(PortName, u16)>,
     probes: Probes,
+    #[serde(default)]
+    is_measured: bool,
     is_ready: bool,
     times_ready: u32,
     ready_at: BootMillis,
@@ -56,6 +58,7 @@ impl EndpointFiles {
         let StoredEndpoint {
             ports,
             probes,
+            is_measured,
             is_ready,
             times_ready,
             ready_at,
@@ -64,6 +67,7 @@ impl EndpointFiles {
             boot_id: self.boot_id.clone(),
             ports,
             probes,
+            is_measured,
             is_ready,
             times_ready,
             ready_at,
@@ -115,6 +119,7 @@ impl EndpointFiles {
         Ok((file.boot_id == self.boot_id).then_some(StoredEndpoint {
             ports: file.ports,
             probes: file.probes,
+            is_measured: file.is_measured,
             is_ready: file.is_ready,
             times_ready: file.times_ready,
             ready_at: file.ready_at,
@@ -163,6 +168,7 @@ mod tests {
         assert!(files.load().is_empty());
         let endpoint = StoredEndpoint {
             ports: vec![("http".parse().unwrap(), 20_000)],
+            is_measured: true,
             is_ready: true,
             times_ready: 3,
             ready_at: BootMillis(7),

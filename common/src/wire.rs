@@ -295,6 +295,8 @@ pub struct Assignment {
     pub ports: Vec<PortName>,
     /// Probes of its readiness and liveness.
     pub probes: Probes,
+    /// Whether the host reports what the attempt uses: it is a replica of a service, whose number may follow that.
+    pub is_measured: bool,
 }
 
 impl Assignment {

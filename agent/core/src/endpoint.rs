@@ -35,6 +35,8 @@ pub struct StoredEndpoint {
     /// Ports by name, in the order of the step.
     pub ports: Vec<(PortName, u16)>,
     pub probes: Probes,
+    /// Whether the coordinator wants to know what the attempt uses.
+    pub is_measured: bool,
     /// Whether the readiness probe has succeeded, and not failed since.
     pub is_ready: bool,
     /// Number of times that it was reported as ready.
@@ -192,6 +194,11 @@ impl Endpoint {
         ports
             .find(|(known, _)| known == name)
             .map(|(_, port)| *port)
+    }
+
+    /// Whether it has ports, probes or a metric, so that there is something to report about it.
+    pub(crate) fn is_reported(&self) -> bool {
+        !self.stored.ports.is_empty() || !self.stored.probes.is_empty()
     }
 
     /// The metric of an attempt that is ready.

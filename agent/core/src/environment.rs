@@ -94,6 +94,7 @@ mod tests {
             keep: vec![],
             ports: vec![],
             probes: Default::default(),
+            is_measured: false,
             attempt: "train.3".parse().unwrap(),
             pool: PoolName::new("big").unwrap(),
             command: vec!["true".to_owned()],

@@ -89,8 +89,9 @@ impl Engine {
         }
     }
 
-    /// Reports what attempts use, with their GPUs, and begins to read the metrics that they serve.
+    /// Reports what replicas of services use, with their GPUs, and begins to read the metrics that they serve.
     fn on_measured(&self, mut usages: Vec<UsageReport>) {
+        usages.retain(|report| self.core.is_measured(&report.attempt));
         let by = self.capabilities.get(&Capability::Kill);
         let has_groups = matches!(by, Some(Mechanism::Cgroup2 | Mechanism::Cgroup1));
         let now = clock::boot();

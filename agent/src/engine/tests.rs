@@ -11,10 +11,11 @@ use sluice_common::supervision::{
     AttemptView, Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
 };
 use sluice_common::time::{Span, Time};
-use sluice_common::usage::Usage;
-use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
+use sluice_common::usage::{Usage, UsageReport};
+use sluice_common::wire::{Assignment, Command, FromNode, Gang, ToNode, Welcome};
 
 use super::*;
+use crate::event::UsageEvent;
 use crate::metrics::MetricReader;
 use crate::ports::PortSearch;
 use crate::probes::ProbeRunner;
@@ -24,11 +25,11 @@ const LINK: LinkId = LinkId(1);
 struct TestEngine {
     engine: Engine,
     live: Arc<WritingAttempts>,
-    /// Orders to the supervisor, and the link's receiver, which is kept so that it stays open.
+    /// Orders to the supervisor, by its connections.
     orders: Vec<mpsc::Receiver<ToSupervisor>>,
     /// Number of orders sent on the link.
     told: u64,
-    _link: mpsc::Receiver<ToLink>,
+    link: mpsc::Receiver<ToLink>,
     _dir: tempfile::TempDir,
 }
 
@@ -90,7 +91,7 @@ impl TestEngine {
             live,
             orders: Vec::new(),
             told: 0,
-            _link: link,
+            link,
             _dir: dir,
         };
         rig.supervisor_up(vec![]);
@@ -131,6 +132,23 @@ impl TestEngine {
     }
 
     fn assign_gpus(&mut self, gpus: Vec<String>) {
+        self.assign_as(gpus, false);
+    }
+
+    /// Measures what the attempt uses; returns what the coordinator hears of it.
+    fn measured(&mut self) -> Vec<UsageReport> {
+        while self.link.try_recv().is_ok() {}
+        let report = UsageReport::empty(attempt());
+        self.feed(Event::Usage(UsageEvent::Measured(vec![report])));
+        let said = std::iter::from_fn(|| self.link.try_recv().ok());
+        let reports = said.filter_map(|message| match message {
+            ToLink::Say(FromNode::Usages(reports)) => Some(reports),
+            _ => None,
+        });
+        reports.flatten().collect()
+    }
+
+    fn assign_as(&mut self, gpus: Vec<String>, is_measured: bool) {
         let assignment = Assignment {
             streams: Default::default(),
             container: None,
@@ -138,6 +156,7 @@ impl TestEngine {
             keep: vec![],
             ports: vec![],
             probes: Default::default(),
+            is_measured,
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],
@@ -291,6 +310,16 @@ fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
     let numbers = [0, 1].map(|minor| DeviceNumber::new(195, minor));
     assert_eq!(spec.devices.granted, numbers[1..]);
     assert_eq!(spec.devices.all_gpus, numbers);
+}
+
+#[test]
+fn the_coordinator_hears_what_replicas_use_and_not_what_other_steps_do() {
+    let mut step = TestEngine::linked();
+    step.assign();
+    assert_eq!(step.measured(), []);
+    let mut replica = TestEngine::linked();
+    replica.assign_as(vec![], true);
+    assert_eq!(replica.measured(), [UsageReport::empty(attempt())]);
 }
 
 #[test]

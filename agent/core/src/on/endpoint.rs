@@ -48,6 +48,12 @@ impl Core {
         metrics.collect()
     }
 
+    /// Whether the coordinator wants to know what an attempt uses.
+    pub fn is_measured(&self, attempt: &AttemptId) -> bool {
+        let endpoint = self.endpoints.get(attempt);
+        endpoint.is_some_and(|it| it.stored.is_measured)
+    }
+
     /// The ports of an assigned attempt; the error says why it cannot have any.
     pub(crate) fn ports_for(&mut self, assignment: &Assignment) -> Result<Vec<u16>, Exit> {
         let free = core::mem::take(&mut self.free_ports);
@@ -67,19 +73,21 @@ impl Core {
         )))
     }
 
-    /// Stores the ports and probes of an attempt that is assigned now, if it has any.
+    /// Stores the ports and probes of an attempt that is assigned now, and whether it is measured, if it has any or is.
     pub(crate) fn begin_endpoint(
         &mut self,
         id: &AttemptId,
         ports: Vec<(PortName, u16)>,
         probes: Probes,
+        is_measured: bool,
     ) {
-        if ports.is_empty() && probes.is_empty() {
+        if ports.is_empty() && probes.is_empty() && !is_measured {
             return;
         }
         let stored = StoredEndpoint {
             ports,
             probes,
+            is_measured,
             ..StoredEndpoint::default()
         };
         self.endpoints.insert(id.clone(), Endpoint::new(stored));
@@ -226,7 +234,9 @@ impl Core {
             ) => false,
         };
         let now = self.clock;
-        let Some(endpoint) = self.endpoints.get_mut(id).filter(|_| !is_over) else {
+        let endpoint = self.endpoints.get_mut(id);
+        let endpoint = endpoint.filter(|it| !is_over && it.is_reported());
+        let Some(endpoint) = endpoint else {
             return;
         };
         let due = endpoint.report_due(now);

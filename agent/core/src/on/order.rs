@@ -97,6 +97,7 @@ impl Core {
         self.note_gpus(&id, &assignment.gpus, assignment.is_allocation());
         self.note_processors(&id, &processors.own);
         let probes = core::mem::take(&mut assignment.probes);
+        let is_measured = assignment.is_measured;
         let names = assignment.ports.clone();
         let files = core::mem::take(&mut assignment.inputs);
         let mut spec = spawn::spec(assignment, processors, &ports, &self.settings, terms);
@@ -109,7 +110,8 @@ impl Core {
         };
         self.attempts.insert(id.clone(), starting);
         self.report(&id, AttemptPhase::Starting);
-        self.begin_endpoint(&id, names.into_iter().zip(ports).collect(), probes);
+        let ports = names.into_iter().zip(ports).collect();
+        self.begin_endpoint(&id, ports, probes, is_measured);
         if awaits_inputs {
             let attempt = id.clone();
             self.outputs.push(Output::FetchInputs { attempt, files });

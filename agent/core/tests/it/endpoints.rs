@@ -178,6 +178,24 @@ fn the_metric_of_an_attempt_is_read_while_it_is_ready() {
 }
 
 #[test]
+fn a_replica_is_measured_also_by_an_agent_that_is_started_again() {
+    let mut harness = Harness::linked();
+    harness.feed(assign("b.1"));
+    let mut replica = assignment("a.1");
+    replica.is_measured = true;
+    let outputs = harness.feed(order(ToNode::Assign(Box::new(replica))));
+    let told = words(&outputs);
+    assert!(!told.contains("ready"), "it has no port: {told}");
+    let mut next = Harness::new();
+    next.core = Core::new(settings(), None).with_endpoints(kept(&outputs));
+    next.feed(up(vec![running("a.1"), running("b.1")]));
+    for core in [&harness.core, &next.core] {
+        assert!(core.is_measured(&attempt("a.1")));
+        assert!(!core.is_measured(&attempt("b.1")));
+    }
+}
+
+#[test]
 fn one_that_does_not_work_is_stopped_and_the_coordinator_hears_why_first() {
     let mut harness = Harness::linked();
     begin(&mut harness, "a.1", &[20_000]);

@@ -212,6 +212,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         keep: vec![],
         ports: vec![],
         probes: Default::default(),
+        is_measured: false,
     }
 }
 

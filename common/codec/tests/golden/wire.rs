@@ -650,6 +650,7 @@ fn assignments() {
                 path: "/".into(),
             }),
         },
+        is_measured: true,
     };
     let golden = format!(
         "{HEAD} 00000000
@@ -698,7 +699,8 @@ fn assignments() {
            0100000000000000 0100000000000000 'x'
            0200000000000000 0300000000000000 04000000 05000000 0600000000000000
          01 0100000000000000 'q'                      # metric
-           0100000000000000 'h' 0100000000000000 '/'",
+           0100000000000000 'h' 0100000000000000 '/'
+         01                                           # is_measured",
         "09".repeat(32),
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
@@ -720,6 +722,7 @@ fn assignments() {
         keep: vec![],
         ports: vec![],
         probes: Probes::default(),
+        is_measured: false,
         ..full
     };
     let golden = format!(
@@ -735,7 +738,7 @@ fn assignments() {
          0000000000000000 # warrant
          00000000 00 00 00 00 # stdin, terminal, stdout, stderr, append
          00 0000000000000000 0000000000000000 # container, inputs, keep
-         0000000000000000 00 00 00 # ports, readiness, liveness, metric"
+         0000000000000000 00 00 00 00 # ports, readiness, liveness, metric, is_measured"
     );
     check(&bare, &golden);
 }

@@ -88,6 +88,7 @@ pub(crate) fn assignment(
         keep: spec.keep.clone(),
         ports: spec.ports.clone(),
         probes: spec.probes.clone(),
+        is_measured: spec.service.is_some(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),
     }
