@@ -8,7 +8,8 @@
 //! that no GPU has two users nor is granted before it is free, and that suspended steps stand still. At the end of each
 //! history every step has ended once, and nothing is held.
 //!
-//! `SLUICE_SIM_SEEDS` sets how many seeds are tried (default 20), `SLUICE_SIM_SEED` tries one.
+//! `SLUICE_SIM_SEEDS` sets how many seeds are tried (default 20), `SLUICE_SIM_SEED` tries one, and `SLUICE_SIM_LOG` names a
+//! file that gets the records of the last.
 
 mod freezer;
 mod gpu;
@@ -82,6 +83,9 @@ fn every_accepted_step_ends_once_and_never_runs_twice_whatever_fails() {
         let mut world = World::new(*seed);
         world.run_with_faults();
         world.heal_and_finish();
+        if let Some(path) = std::env::var_os("SLUICE_SIM_LOG") {
+            std::fs::write(path, world.log().join("\n")).unwrap();
+        }
         world.judge();
         missing.retain(|deed| !world.log().iter().any(|record| is_done(record, deed)));
     }

@@ -161,6 +161,11 @@ impl World {
         assert!(frozen.is_empty(), "{frozen:?} are frozen for ever ({self})");
     }
 
+    fn was_restored(&self) -> bool {
+        let mut records = self.log.iter();
+        records.any(|record| record.contains(r#""type":"recovery_began""#))
+    }
+
     /// Checks the history as a whole.
     pub(crate) fn judge(&self) {
         let core = self.core.as_ref().expect("it is healed");
@@ -184,7 +189,10 @@ impl World {
             let step = step.expect("it has a state");
             // An array ends for the reasons of its parts.
             let is_array = step.spec.array.is_some();
-            let unseen = !is_array && step.reason.code() == ReasonCode::ExitUnknown;
+            // An older store may have an allocation that its host has forgotten, and steps inside it that it has not.
+            let is_forgotten = step.spec.lease.is_some() && self.was_restored();
+            let is_unseen = step.reason.code() == ReasonCode::ExitUnknown;
+            let unseen = !is_array && !is_forgotten && is_unseen;
             let orphaned = || {
                 let latest = step.latest().map_or(0, |latest| latest.number);
                 self.orphaned.contains(&step.attempt_id(latest))
