@@ -1,5 +1,7 @@
 //! Renews an allocation for its holder.
 
+use alloc::boxed::Box;
+
 use sluice_common::allocation::{HolderState, Lease};
 use sluice_common::id::StepId;
 use sluice_common::time::{Span, Time};
@@ -8,6 +10,7 @@ use crate::arrays::unknown_step;
 use crate::attempts::leases::await_renewal;
 use crate::context::Context;
 use crate::input::ReplyId;
+use crate::model::step::Step;
 use crate::output::{Answer, Refusal};
 use crate::record::{Record, Renewal};
 
@@ -25,6 +28,15 @@ pub(crate) fn on_renew(
     ctx.reply(reply, Answer::Steered(renewed.map(|()| id)));
 }
 
+/// Says that an allocation has ended.
+pub(crate) fn allocation_over(allocation: &Step) -> Refusal {
+    Refusal::AllocationOver {
+        allocation: allocation.id.clone(),
+        state: allocation.state,
+        reason: Box::new(allocation.reason.clone()),
+    }
+}
+
 /// Lets an allocation last for `lease` from now, or for its own lease.
 fn renew(
     ctx: &mut Context,
@@ -40,8 +52,7 @@ fn renew(
         return Err(Refusal::NotAnAllocation { step });
     };
     if known.state.is_terminal() {
-        let state = known.state;
-        return Err(Refusal::StepOver { step, state });
+        return Err(allocation_over(known));
     }
     let lease = lease.unwrap_or(own);
     let until = ctx.now() + lease;

@@ -17,6 +17,7 @@ use sluice_scheduler::Request;
 
 use crate::arrays::unknown_step;
 use crate::context::Context;
+use crate::handlers::renew::allocation_over;
 use crate::inside::room::is_counted;
 use crate::model::step::Step;
 use crate::output::Refusal;
@@ -73,12 +74,12 @@ fn check_allocation<'a>(
     let Some(held) = ctx.state().step(allocation) else {
         return Err(unknown_step(ctx, allocation));
     };
-    let (step, state) = (allocation.clone(), held.state);
+    let step = allocation.clone();
     if held.spec.lease.is_none() {
         return Err(Refusal::NotAnAllocation { step });
     }
-    if state.is_terminal() {
-        return Err(Refusal::StepOver { step, state });
+    if held.state.is_terminal() {
+        return Err(allocation_over(held));
     }
     if held.spec.subject != spec.subject {
         return Err(Refusal::OthersAllocation {

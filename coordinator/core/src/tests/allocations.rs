@@ -1,6 +1,7 @@
 //! Tests of allocations: steps without a program, which their holders renew.
 
 use alloc::boxed::Box;
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -103,11 +104,29 @@ fn only_open_allocations_are_renewed() {
     harness.pass(60);
     harness.renew("a", None, None).unwrap();
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotRenewed));
-    let (step, state) = (harness.step("a").id.clone(), StepState::Cancelled);
+    let refused = harness.renew("a", None, None).unwrap_err();
+    assert!(matches!(refused, Refusal::AllocationOver { .. }));
     assert_eq!(
-        harness.renew("a", None, None),
-        Err(Refusal::StepOver { step, state })
+        refused.to_string(),
+        "the allocation `a` has ended (its holder did not renew it before its lease was over): ask for another with `sluice allocate`"
     );
+}
+
+#[test]
+fn one_that_waits_for_longer_than_it_said_fails_with_the_numbers() {
+    let mut harness = allocated();
+    let waits = StepSpec {
+        queue_timeout: Some(Span::from_secs(20)),
+        ..harness.step("a").spec.clone()
+    };
+    harness.submit("b", waits).unwrap();
+    harness.pass(19);
+    harness.renew("a", None, None).unwrap();
+    harness.renew("b", None, None).unwrap();
+    assert_eq!(harness.state("b"), StepState::Queued);
+    harness.pass(1);
+    assert_eq!(harness.code("b"), ReasonCode::QueueTimeout);
+    assert_eq!(harness.state("a"), StepState::Running);
 }
 
 #[test]

@@ -323,6 +323,14 @@ pub enum Refusal {
     /// The step is in a terminal state.
     #[error("step `{step}` is {state}: it is over, submit it again to run it again")]
     StepOver { step: StepId, state: StepState },
+    /// The allocation has ended.
+    #[error("the allocation `{allocation}` has ended ({}): ask for another with `sluice allocate`", .reason.to_reason().message)]
+    AllocationOver {
+        allocation: StepId,
+        state: StepState,
+        /// The reason for its end.
+        reason: Box<Cause>,
+    },
     /// The step has not ended, or still holds resources.
     #[error("step `{step}` is {state}, and {}", way_to_delete(step, *state))]
     CannotDelete { step: StepId, state: StepState },

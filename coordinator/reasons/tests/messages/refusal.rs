@@ -322,7 +322,12 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             step: step(),
             state: StepState::Succeeded,
         }],
-        Some(Refusal::StepOver { .. }) => [false, true]
+        Some(Refusal::StepOver { .. }) => vec![Refusal::AllocationOver {
+            allocation: name("held"),
+            state: StepState::Cancelled,
+            reason: Box::new(Cause::NotRenewed),
+        }],
+        Some(Refusal::AllocationOver { .. }) => [false, true]
             .map(|named| Refusal::PoolInMaintenance {
                 pool: pool(),
                 message: "new switches, until 18:00".to_owned(),

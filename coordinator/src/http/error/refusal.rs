@@ -51,7 +51,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         | Refusal::PoolHostsFixed { .. }
         | Refusal::PoolHoldsAllocations { .. } => C::PoolWithoutHosts,
         Refusal::IdDeleted { .. } => C::IdInUse,
-        Refusal::StepOver { .. } => C::StepOver,
+        Refusal::StepOver { .. } | Refusal::AllocationOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::NotAnAllocation { .. } => C::NotAnAllocation,
         Refusal::IsAllocation { .. } => C::IsAllocation,
@@ -179,6 +179,11 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             texts([("step", step.as_str()), ("node", node.as_str())])
         }
         Refusal::StepOver { step, state }
+        | Refusal::AllocationOver {
+            allocation: step,
+            state,
+            ..
+        }
         | Refusal::CannotMove { step, state }
         | Refusal::CannotDelete { step, state } => {
             texts([("step", step.as_str()), ("state", state.as_str())])
