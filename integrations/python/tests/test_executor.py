@@ -119,6 +119,14 @@ def test_results_that_nobody_wants_are_cancelled(client: sluice.Client, tmp_path
     assert parts and (parts.succeeded, parts.cancelled) == (1, 3)
 
 
+def test_a_map_that_is_closed_before_its_first_result_is_cancelled(client: sluice.Client, tmp_path: Path) -> None:
+    with sluice.Executor(shared_dir=tmp_path, name="untaken", **SMALL) as executor:
+        executor.map(time.sleep, [600, 600]).close()  # type: ignore[attr-defined]
+    (array,) = client.steps(name="untaken")
+    parts = client.wait(array).parts
+    assert parts and parts.cancelled == 2
+
+
 def test_a_shut_executor_takes_nothing_more(client: sluice.Client, tmp_path: Path) -> None:
     executor = sluice.Executor(shared_dir=tmp_path, **SMALL)
     future = executor.submit(time.sleep, 600)

@@ -198,7 +198,10 @@ class Executor(_Executor):
             for future in futures:
                 future.cancel()
             raise
-        return _results(futures, deadline, progress)
+        results: Iterator[Any] = _results(futures, deadline, progress)
+        # Begun, so that it cancels the rest although it may be closed before the first result is taken.
+        next(results)
+        return results
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes no more calls. Waits for those that were submitted (`wait`), or cancels them (`cancel_futures`)."""
@@ -392,10 +395,11 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 def _results(
     futures: list[StepFuture[list[T]]], deadline: float | None, progress: Progress | None
-) -> Iterator[T]:
-    """Yields results in order, and cancels the rest when it is closed or one raises."""
+) -> Iterator[T | None]:
+    """Yields `None` and then results in order, and cancels the rest when it is closed or one raises."""
     futures.reverse()
     try:
+        yield None
         while futures:
             left = None if deadline is None else deadline - time.monotonic()
             yield from futures[-1].result(left)
