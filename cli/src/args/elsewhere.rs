@@ -34,6 +34,9 @@ pub(crate) enum ResourcePoolCommand {
     Create {
         #[arg(value_name = "POOL")]
         name: String,
+        /// Count units without hosts, such as licences or GPUs elsewhere: only allocations get them.
+        #[arg(long)]
+        no_hosts: bool,
         #[command(flatten)]
         fields: PoolFields,
     },

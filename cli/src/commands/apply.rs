@@ -241,7 +241,7 @@ fn put(
         }
         Err(SkippedDocument::Step) => (
             "step",
-            "hand it in with `sluice submit -f`, or the whole file with `sluice create -f`",
+            "hand it in with `sluice submit -f`, or the whole file with `sluice create -f`; `sluice cancel ID` stops a step",
         ),
     };
     Err(Failure::Failed(format!(

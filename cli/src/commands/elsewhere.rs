@@ -4,8 +4,9 @@
 use serde_json::{Map, Value, json};
 use sluice_common::api::{ApplyRequest, PoolView, PutDocument};
 use sluice_common::document::{ClusterObjectId, PolicyId, SpecDocument};
-use sluice_common::pool::{PolicySpec, PoolSpec, ResourceTable};
-use sluice_common::request::StepRequest;
+use sluice_common::pool::{PolicySpec, PoolHosts, PoolSpec, ResourceTable};
+use sluice_common::pool_rules::StepDefaults;
+use sluice_common::request::{FieldError, StepRequest};
 
 use super::apply::{self, ChangeOptions};
 use super::{outage_note, submit};
@@ -71,7 +72,11 @@ pub(crate) fn create(client: &Client, args: &CreateArgs, out: Out) -> Result<u8,
 /// Runs the commands of `sluice resource-pool` that change pools and policies.
 pub(crate) fn pool(client: &Client, args: ResourcePoolArgs, out: Out) -> Result<u8, Failure> {
     let document = match args.command {
-        ResourcePoolCommand::Create { name, fields } => new_pool(client, name, &fields, out)?,
+        ResourcePoolCommand::Create {
+            name,
+            no_hosts,
+            fields,
+        } => new_pool(client, name, no_hosts, &fields, out)?,
         ResourcePoolCommand::Update { name, fields } => changed_pool(client, name, &fields, out)?,
         ResourcePoolCommand::AttachPolicy { policy, fields } => {
             new_policy(client, policy, &fields, out)?
@@ -115,6 +120,7 @@ fn known<T>(
 fn new_pool(
     client: &Client,
     name: String,
+    no_hosts: bool,
     fields: &PoolFields,
     out: Out,
 ) -> Result<PutDocument, Failure> {
@@ -124,7 +130,18 @@ fn new_pool(
             "there is a pool `{name}` already: `sluice resource-pool update {name}` changes it"
         )));
     }
-    put_pool(name, PoolSpec::of_new_pool(), 0, fields)
+    let mut spec = PoolSpec::of_new_pool();
+    if no_hosts {
+        spec.hosts = PoolHosts::None;
+        spec.defaults = StepDefaults::default();
+    } else {
+        let name = safe(&name);
+        out.notice(&format!(
+            "its steps run on hosts that have `pool: {name}` in their config; with `--no-hosts` a pool counts units such as \
+             licences alone, for allocations"
+        ));
+    }
+    put_pool(name, spec, 0, fields)
 }
 
 fn changed_pool(
@@ -233,9 +250,13 @@ fn table(flag: &str, text: Option<&str>) -> Result<Option<ResourceTable>, Failur
         _ => &Value::Null,
     };
     let amounts = json!({"reserved": zenml::amounts(flag, value)?});
-    let spec: PolicySpec = serde_json::from_value(amounts)
-        .map_err(|error| Failure::Usage(format!("{flag}: {error}")))?;
-    Ok(Some(spec.reserved))
+    let spec: Result<PolicySpec, _> = serde_json::from_value(amounts);
+    let spec = spec.map_err(|error| {
+        let error = error.to_string();
+        let wrong = FieldError::from_serde(&error).map_or(error, |wrong| wrong.message);
+        Failure::Usage(format!("{flag}: {wrong}"))
+    });
+    Ok(Some(spec?.reserved))
 }
 
 /// Runs `sluice config update`.

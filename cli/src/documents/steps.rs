@@ -124,9 +124,14 @@ fn mistakes(text: &str, file: &str) -> Option<Failure> {
 /// Fields of `resources` that users also look for beside it.
 const RESOURCES: [&str; 5] = ["gpu_count", "cpu_count", "memory", "storage", "mig"];
 
+/// Error of a step with tolerations.
+const TOLERATIONS: &str = "tolerations: a step tolerates the taint of a platform by its name: write `platform: NAME` \
+     (`sluice get platforms` lists them), and leave out `tolerations`";
+
 /// Says that an unknown field of a step is one of its `resources`, if it is.
 fn in_resources(mistake: String) -> String {
     match unknown_field(&mistake) {
+        Some(("tolerations", _)) => TOLERATIONS.to_owned(),
         Some((field, None)) => match nearest(field, RESOURCES) {
             Some(near) => {
                 format!("there is no field `{field}`: did you mean `{near}` in `resources`?")

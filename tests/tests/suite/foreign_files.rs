@@ -108,6 +108,30 @@ fn pools_of_a_master_leave_the_settings_of_subjects() {
 }
 
 #[test]
+fn a_counting_pool_of_zenml_grants_its_units_without_hosts() {
+    let dev = cluster();
+    let create = ["resource-pool", "create", "licences"];
+    let capacity = ["--capacity", r#"{"seats": 2}"#, "--no-hosts"];
+    dev.ok(&[create, capacity].concat());
+    dev.ok(&["resource-pool", "attach-policy", "licences", "prod"]);
+    let ask = ["allocate", "--subject", "prod", "--pool", "licences"];
+    let seat = ["--resource", "seats=1", "--", "echo", "has it"];
+    assert_eq!(dev.ok(&[&ask[..], &seat].concat()), "has it\n");
+    let wrong = dev.sluice(&["resource-pool", "create", "b", "--capacity", "{\"a b\": 1}"]);
+    assert!(
+        wrong.code == 2
+            && wrong
+                .stderr
+                .contains("--capacity: `a b` is not a resource key"),
+        "{wrong:?}"
+    );
+    let file = dev.folder().join("step.yaml");
+    std::fs::write(&file, "kind: step\ncommand: [a]\ntolerations: []\n").unwrap();
+    let wrong = dev.sluice(&["submit", "-f", file.to_str().unwrap()]);
+    assert!(wrong.stderr.contains("write `platform: NAME`"), "{wrong:?}");
+}
+
+#[test]
 fn what_is_there_already_is_not_replaced_by_zenml_s_commands() {
     let dev = cluster();
     let pool = [
