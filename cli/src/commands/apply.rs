@@ -249,7 +249,18 @@ fn put(
     )))
 }
 
-/// Makes or previews changes, and reports them.
+/// Names the field of an error as it is in the one document that a command has made.
+fn of_one(failure: Failure) -> Failure {
+    let Failure::Api(ApiError::Refused { error, .. }) = &failure else {
+        return failure;
+    };
+    match in_document(&error.message) {
+        Some((_, message)) => Failure::Failed(message.to_owned()),
+        None => failure,
+    }
+}
+
+/// Makes or previews the change of one document, and reports it.
 pub(super) fn make(
     client: &Client,
     request: &ApplyRequest,
@@ -257,7 +268,7 @@ pub(super) fn make(
     out: Out,
 ) -> Result<u8, Failure> {
     let mut report = Report::new(options, out);
-    report.changes(changed(client, request, options, out)?)?;
+    report.changes(changed(client, request, options, out).map_err(of_one)?)?;
     report.end()
 }
 

@@ -125,6 +125,8 @@ fn a_counting_pool_of_zenml_grants_its_units_without_hosts() {
                 .contains("--capacity: `a b` is not a resource key"),
         "{wrong:?}"
     );
+    let wrong = dev.sluice(&["resource-pool", "create", "B!"]);
+    assert!(wrong.stderr.contains("error: name: `B!`"), "{wrong:?}");
     let file = dev.folder().join("step.yaml");
     std::fs::write(&file, "kind: step\ncommand: [a]\ntolerations: []\n").unwrap();
     let wrong = dev.sluice(&["submit", "-f", file.to_str().unwrap()]);
