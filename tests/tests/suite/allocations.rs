@@ -345,3 +345,24 @@ fn a_pool_without_hosts_counts_licences_and_survives_the_coordinator() {
     in_state(&dev, "mine", "released");
     dev.ok(&["delete", "pool", "licences"]);
 }
+
+#[test]
+fn who_asks_and_releases_is_in_the_audit() {
+    let (_folder, dev) = dev();
+    dev.ok(&ask("own", "held", &[]));
+    dev.step_in("held", &["running"]);
+    dev.ok(&["renew", "held", "--lease", "10m"]);
+    dev.ok(&["release", "held"]);
+    let (_, page) = dev.call("GET", "/v1/events?limit=1000", None);
+    let events = page["items"].as_array().unwrap();
+    let audited = events.iter().filter(|event| event["type"] == "audited");
+    let entries = audited.map(|event| &event["entry"]);
+    let of_it = entries.filter(|entry| entry["name"] == "held");
+    let verbs: Vec<&Value> = of_it.map(|entry| &entry["verb"]).collect();
+    assert_eq!(verbs, ["create", "cancel"]);
+    let renewed = |event: &Value| event["type"] == "renewed" && event["step"] == "held";
+    assert!(
+        events.iter().any(renewed),
+        "a renewal is a record of its own"
+    );
+}
