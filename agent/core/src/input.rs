@@ -26,6 +26,10 @@ pub struct Now {
 }
 
 /// An input of the core.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "inputs are handled one at a time, and the large one is the most frequent"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A connection to a coordinator was made; the core answers with [`crate::Output::Greet`].

@@ -30,10 +30,10 @@ pub(crate) fn on_renew(
 
 /// Says that an allocation has ended.
 pub(crate) fn allocation_over(allocation: &Step) -> Refusal {
-    Refusal::AllocationOver {
-        allocation: allocation.id.clone(),
+    Refusal::StepOver {
+        step: allocation.id.clone(),
         state: allocation.state,
-        reason: Box::new(allocation.reason.clone()),
+        ended: Some(Box::new(allocation.reason.clone())),
     }
 }
 

@@ -43,7 +43,8 @@ pub(crate) fn check_steer(ctx: &Context, id: &StepId, action: StepAction) -> Res
     }
     if known.state.is_terminal() {
         let state = known.state;
-        return Err(Refusal::StepOver { step, state });
+        let ended = None;
+        return Err(Refusal::StepOver { step, state, ended });
     }
     let takes_up = match action {
         StepAction::Suspend | StepAction::Requeue => true,

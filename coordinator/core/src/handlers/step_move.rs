@@ -56,7 +56,8 @@ fn as_submitted(ctx: &Context, id: &StepId, target: MoveTarget) -> Result<NewSte
     }
     if known.state.is_terminal() {
         let state = known.state;
-        return Err(Refusal::StepOver { step, state });
+        let ended = None;
+        return Err(Refusal::StepOver { step, state, ended });
     }
     if known.state != StepState::Queued {
         let state = known.state;

@@ -1,6 +1,7 @@
 //! Places a step inside an allocation: which of its hosts, and which of their GPUs. Pure: [`rooms`] reads the state, and
 //! [`place`] decides by its result alone.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -157,13 +158,14 @@ pub(crate) fn place(
     rooms: &[FreeResources],
     request: &Amounts,
     hosts: usize,
-) -> Result<Vec<Placement>, Option<MissingResources>> {
+) -> Result<Vec<Placement>, Option<Box<MissingResources>>> {
     let fits = rooms.iter().filter(|room| room.lack(request).is_none());
     let placements: Vec<Placement> = fits.take(hosts).map(|room| room.grant(request)).collect();
     if placements.len() == hosts && hosts > 0 {
         return Ok(placements);
     }
-    Err(rooms.iter().find_map(|room| room.lack(request)))
+    let lack = rooms.iter().find_map(|room| room.lack(request));
+    Err(lack.map(Box::new))
 }
 
 #[cfg(test)]

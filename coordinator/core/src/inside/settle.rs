@@ -267,7 +267,7 @@ fn placement(ctx: &Context, step: &Step) -> Result<Vec<Placement>, Obstacle> {
     place(&open, &step.spec.request, hosts).map_err(|lack| {
         let closed = rooms.iter().find(|room| !takes_orders(ctx, &room.node));
         let wait = match (lack, closed) {
-            (Some(lack), _) => short_of(lack),
+            (Some(lack), _) => short_of(*lack),
             (None, Some(room)) => AllocationWait::Host {
                 node: room.node.clone(),
                 state: ctx

@@ -105,7 +105,7 @@ fn only_open_allocations_are_renewed() {
     harness.renew("a", None, None).unwrap();
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::NotRenewed));
     let refused = harness.renew("a", None, None).unwrap_err();
-    assert!(matches!(refused, Refusal::AllocationOver { .. }));
+    assert!(matches!(refused, Refusal::StepOver { .. }));
     assert_eq!(
         refused.to_string(),
         "the allocation `a` has ended (its holder did not renew it before its lease was over): ask for another with `sluice allocate`"

@@ -189,7 +189,7 @@ fn only_open_allocations_of_the_same_subject_take_steps() {
     harness.status("n", "a.1", gone(Exit::Signal(9), StopReason::Cancelled));
     let refused = harness.submit("b", inside(None)).unwrap_err();
     assert!(
-        matches!(&refused, Refusal::AllocationOver { allocation, .. } if *allocation == step("a")),
+        matches!(&refused, Refusal::StepOver { step: over, .. } if *over == step("a")),
         "{refused}"
     );
 }

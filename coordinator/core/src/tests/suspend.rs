@@ -381,6 +381,7 @@ fn what_is_over_or_unknown_or_runs_on_several_hosts_is_refused() {
         let refusal = Refusal::StepOver {
             step: step("a"),
             state: StepState::Cancelled,
+            ended: None,
         };
         assert_eq!(
             harness.action("a", action).answers,

@@ -2,6 +2,7 @@
 
 mod in_use;
 mod parts;
+mod queue_full;
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 
@@ -20,41 +21,13 @@ use super::quoted;
 use crate::Cause;
 
 pub use in_use::{InUse, Shrunk, Use};
+pub use queue_full::{QueueBound, QueueFull};
 
 use parts::{
     cycle, declared, elsewhere, gpus_of, held_by, hosts, in_use, indexes_of, instead, missing,
-    named, no_revision, of_platform, queue_full, standing, way_to_delete, way_to_move,
+    named, no_revision, of_platform, standing, way_on, way_to_delete, way_to_move,
 };
-
-/// A bound of a subject's live steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueBound {
-    /// Number of steps.
-    Steps,
-    /// Bytes in the store.
-    Bytes,
-}
-
-impl QueueBound {
-    /// The key of the coordinator's config that sets the bound.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Steps => "max_queued_steps",
-            Self::Bytes => "max_queued_bytes",
-        }
-    }
-}
-
-/// A submit that would exceed a bound of its subject.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueFull {
-    pub subject: Subject,
-    pub bound: QueueBound,
-    pub has: u64,
-    /// The amount that would be added.
-    pub asked: u64,
-    pub limit: u64,
-}
+use queue_full::queue_full;
 
 /// The reason why a call was refused. A refused call changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -321,15 +294,12 @@ pub enum Refusal {
     )]
     IdDeleted { step: StepId },
     /// The step is in a terminal state.
-    #[error("step `{step}` is {state}: it is over, submit it again to run it again")]
-    StepOver { step: StepId, state: StepState },
-    /// The allocation has ended.
-    #[error("the allocation `{allocation}` has ended ({}): ask for another with `sluice allocate`", .reason.to_reason().message)]
-    AllocationOver {
-        allocation: StepId,
+    #[error("{}", way_on(step, *state, ended.as_deref()))]
+    StepOver {
+        step: StepId,
         state: StepState,
-        /// The reason for its end.
-        reason: Box<Cause>,
+        /// The reason for its end, if it is an allocation.
+        ended: Option<Box<Cause>>,
     },
     /// The step has not ended, or still holds resources.
     #[error("step `{step}` is {state}, and {}", way_to_delete(step, *state))]

@@ -318,16 +318,14 @@ fn after(last: Option<&Refusal>) -> Vec<Refusal> {
             array: name("sweep"),
         }],
         Some(Refusal::CannotDeletePart { .. }) => vec![Refusal::IdDeleted { step: step() }],
-        Some(Refusal::IdDeleted { .. }) => vec![Refusal::StepOver {
-            step: step(),
-            state: StepState::Succeeded,
-        }],
-        Some(Refusal::StepOver { .. }) => vec![Refusal::AllocationOver {
-            allocation: name("held"),
-            state: StepState::Cancelled,
-            reason: Box::new(Cause::NotRenewed),
-        }],
-        Some(Refusal::AllocationOver { .. }) => [false, true]
+        Some(Refusal::IdDeleted { .. }) => [None, Some(Box::new(Cause::NotRenewed))]
+            .map(|ended| Refusal::StepOver {
+                step: step(),
+                state: StepState::Cancelled,
+                ended,
+            })
+            .into(),
+        Some(Refusal::StepOver { .. }) => [false, true]
             .map(|named| Refusal::PoolInMaintenance {
                 pool: pool(),
                 message: "new switches, until 18:00".to_owned(),

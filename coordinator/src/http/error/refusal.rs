@@ -51,7 +51,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         | Refusal::PoolHostsFixed { .. }
         | Refusal::PoolHoldsAllocations { .. } => C::PoolWithoutHosts,
         Refusal::IdDeleted { .. } => C::IdInUse,
-        Refusal::StepOver { .. } | Refusal::AllocationOver { .. } => C::StepOver,
+        Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::NotAnAllocation { .. } => C::NotAnAllocation,
         Refusal::IsAllocation { .. } => C::IsAllocation,
@@ -178,12 +178,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::CannotMoveYet { step, node } => {
             texts([("step", step.as_str()), ("node", node.as_str())])
         }
-        Refusal::StepOver { step, state }
-        | Refusal::AllocationOver {
-            allocation: step,
-            state,
-            ..
-        }
+        Refusal::StepOver { step, state, .. }
         | Refusal::CannotMove { step, state }
         | Refusal::CannotDelete { step, state } => {
             texts([("step", step.as_str()), ("state", state.as_str())])

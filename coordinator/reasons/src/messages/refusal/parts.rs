@@ -4,8 +4,6 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::amount::format_memory;
-
 use super::*;
 use crate::messages::shortened;
 
@@ -46,30 +44,6 @@ pub(super) fn held_by(steps: &[StepId]) -> String {
         ),
         [] => String::from("allocations hold resources"),
     }
-}
-
-pub(super) fn queue_full(full: &QueueFull) -> String {
-    let QueueFull {
-        subject,
-        bound,
-        has,
-        asked,
-        limit,
-    } = full;
-    let amount = |n| match bound {
-        QueueBound::Steps => format!("{n}"),
-        QueueBound::Bytes => format_memory(n),
-    };
-    let (has, asked, limit) = (amount(*has), amount(*asked), amount(*limit));
-    let has = match bound {
-        QueueBound::Steps => format!("{has} steps that wait or run"),
-        QueueBound::Bytes => format!("steps that wait or run of {has} in all"),
-    };
-    format!(
-        "`{subject}` has {has}, this would add {asked}, and the maximum is {limit}: cancel some or wait until some have \
-         ended, or have the operator of the coordinator raise `{}`",
-        bound.key()
-    )
 }
 
 /// The words before the name of a pool, if the sentence is about a platform of it.
@@ -153,6 +127,17 @@ pub(super) fn way_to_move(step: &StepId, state: StepState) -> String {
     format!(
         "`sluice requeue {step}` stops it and queues it again in its old place, and then it can be moved"
     )
+}
+
+/// Says that a step is over, and the way on; of an allocation also the reason.
+pub(super) fn way_on(step: &StepId, state: StepState, ended: Option<&Cause>) -> String {
+    match ended {
+        None => format!("step `{step}` is {state}: it is over, submit it again to run it again"),
+        Some(why) => format!(
+            "the allocation `{step}` has ended ({}): ask for another with `sluice allocate`",
+            why.to_reason().message
+        ),
+    }
 }
 
 /// The way to delete a step.
