@@ -740,7 +740,7 @@ impl World {
                         Err(Refusal::UnknownDependency { .. }) => {}
                         // The allocation that it is meant for is not there yet.
                         Err(Refusal::UnknownStep { .. }) if reply.0 >= STEPS => {}
-                        Err(Refusal::AllocationOver { .. }) if reply.0 >= STEPS => {
+                        Err(Refusal::StepOver { .. }) if reply.0 >= STEPS => {
                             self.late.insert(step_id(reply.0));
                         }
                         Err(refusal) => panic!("the simulation submits valid steps: {refusal}"),
