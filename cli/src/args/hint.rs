@@ -3,6 +3,8 @@
 mod arguments;
 mod cluster_commands;
 mod elsewhere;
+#[cfg(test)]
+mod foreign_pages;
 mod options;
 #[cfg(test)]
 mod page;
