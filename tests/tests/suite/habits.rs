@@ -57,10 +57,12 @@ const HABITS: &[(&str, i32, &str)] = &[
     ),
     ("scontrol show nodes", USAGE, "sluice describe node NODE"),
     ("scontrol hold train", USAGE, "sluice suspend STEP"),
+    ("sinfo", USAGE, "sluice get nodes, or sluice get pools"),
+    ("sinfo -N -l", USAGE, "sluice get nodes"),
     (
-        "sinfo -N -l",
+        "scontrol update NodeName=gpu-1 State=RESUME",
         USAGE,
-        "sluice get nodes, or sluice get pools",
+        "sluice uncordon gpu-1",
     ),
     (
         "sacct -j ended",
@@ -92,6 +94,13 @@ const HABITS: &[(&str, i32, &str)] = &[
     ("apply -f job.sh", REFUSED, "it is not a mapping"),
     ("create -f pool.yaml", REFUSED, "cannot read pool.yaml"),
     ("create pool a", USAGE, "sluice apply -f FILE"),
+    ("get steps -n dev", USAGE, "`-n`: --subject SUBJECT"),
+    (
+        "kubectl logs pod/ended",
+        USAGE,
+        "the same here: sluice logs ended",
+    ),
+    ("describe job/train", USAGE, "sluice describe step train"),
     // gpuctl, ZenML, OSMO
     ("get labels", WORKS, ""),
     ("get agents", USAGE, "sluice get nodes"),

@@ -28,9 +28,11 @@ const API_TOKEN: &[&str] = &["sluice api-token create NAME --role submitter"];
 /// Beginnings of command lines, each group with its equivalents.
 pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
     (&["sinfo"], &["sluice get nodes", "sluice get pools"]),
+    (&["sinfo -s"], POOLS),
     (
         &[
             "hosts",
+            "sinfo -N",
             "agent list",
             "agent",
             "node list",
@@ -75,10 +77,17 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "node drain",
             "agent disable",
             "worker stop",
-            "scontrol update",
             "node update",
         ],
         DRAIN,
+    ),
+    (
+        &["scontrol update"],
+        &[
+            "sluice uncordon NODE",
+            "sluice drain NODE",
+            "sluice move step STEP --pool POOL",
+        ],
     ),
     (
         &["annotate", "node meta", "node meta apply"],
@@ -183,6 +192,7 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "operator scheduler set-config",
             "sacctmgr add",
             "sacctmgr modify",
+            "create deployment",
             "create pool",
             "create namespace",
             "create quota",
@@ -204,7 +214,11 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
         ],
         APPLY,
     ),
-    (&["gpuctl apply", "kubectl apply"], APPLY_OR_CREATE),
+    (&["gpuctl apply"], APPLY_OR_CREATE),
+    (
+        &["kubectl apply"],
+        &["sluice apply -f FILE", "sluice submit -f FILE"],
+    ),
     (
         &["gpuctl delete -f", "kubectl delete -f"],
         &["sluice delete -f FILE", "sluice cancel STEP"],
@@ -332,7 +346,7 @@ pub(super) const CLUSTER_COMMANDS: &[(&[&str], &[&str])] = &[
             "agent -dev",
             "deploy local",
             "zenml up",
-            "init",
+            "swarm init",
             "dashboard",
             "minikube",
         ],

@@ -26,6 +26,22 @@ pub(super) const SHORT_NAMES: [(&str, &str); 10] = [
 pub(super) const SHORT_VERBS: [(&str, &str); 3] =
     [("ls", "list"), ("lt", "list-trials"), ("rm", "remove")];
 
+/// Beginnings of command lines that have no equivalent, with the reason and what to do instead.
+pub(super) const REASONS: [(&str, &str); 3] = [
+    (
+        "config set-context --namespace",
+        "a namespace is a subject; name it for each command, as in sluice get steps --subject SUBJECT",
+    ),
+    (
+        "init",
+        "nothing is initialised; sluice login ADDRESS connects to a cluster, and sluice dev starts one on this machine",
+    ),
+    (
+        "kubectl explain",
+        "docs/reference/documents.md has the fields of documents; sluice explain STEP says why a step is in its state",
+    ),
+];
+
 /// Returns beginnings of command lines, each group with its equivalents; of several that match, the longest counts. An
 /// option may stand anywhere after the command. One that begins with the name of a tool is a command of ours too, which
 /// means something else here.

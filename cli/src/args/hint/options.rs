@@ -23,6 +23,7 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
             (&["--me"], Same("--mine")),
             (&["--user", "-u"], Same("--subject SUBJECT")),
             (&["--partition", "-p"], Same("--pool POOL")),
+            (&["--namespace", "-n"], Same("--subject SUBJECT")),
             (&["--all-namespaces", "-A"], Same("--all")),
         ],
     ),
@@ -42,10 +43,8 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
         &[
             (&["--me"], Same("--mine")),
             (&["--user", "-u"], Same("--subject SUBJECT")),
-            (
-                &["--partition", "-p", "--namespace", "-n"],
-                Same("--pool POOL"),
-            ),
+            (&["--partition", "-p"], Same("--pool POOL")),
+            (&["--namespace", "-n"], Same("--subject SUBJECT")),
             (&["--all-namespaces", "-A", "-a"], Same("--all")),
             (&["--starttime", "-S"], Same("--since 2h")),
             (&["--format"], Same("--columns ID,STATE")),
@@ -72,6 +71,13 @@ pub(super) const OPTIONS: &[(&[&str], &[FlagsWithEffect])] = &[
                 Needless("a step has one output; `--rank N` is that of one part of a gang"),
             ),
         ],
+    ),
+    (
+        &["attach", "describe", "exec", "explain", "open"],
+        &[(
+            &["--namespace", "-n"],
+            Needless("no other step has the same id"),
+        )],
     ),
     (
         &["exec"],
@@ -130,12 +136,9 @@ const REQUEST: &[FlagsWithEffect] = &[
     ),
     (&["--cpus-per-task"], Same("--cpus 4")),
     (&["--ntasks", "--ntasks-per-node", "-N"], Same("--nodes 2")),
+    (&["--partition", "--qos", "-q"], Same("--pool POOL")),
     (
-        &["--partition", "--qos", "-q", "--namespace"],
-        Same("--pool POOL"),
-    ),
-    (
-        &["--account", "-A", "--user", "-u"],
+        &["--account", "-A", "--user", "-u", "--namespace"],
         Same("--subject SUBJECT"),
     ),
     (&["--job-name", "-J"], Same("--name NAME")),

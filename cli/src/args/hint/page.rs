@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::elsewhere::{FlagsEffect, TOOLS, elsewhere};
+use super::elsewhere::{FlagsEffect, REASONS, TOOLS, elsewhere};
 use super::options::OPTIONS;
 use super::things::{CONDITIONS, THINGS};
 
@@ -41,6 +41,10 @@ fn page() -> String {
     }
     for (value, here) in &CONDITIONS {
         page += &format!("| `wait` | `--for {value}` | `{here}` |\n");
+    }
+    page += "\n## Without an equivalent\n\n| there | why, and what to do |\n|---|---|\n";
+    for (phrase, why) in &REASONS {
+        page += &format!("| {} | {why} |\n", code(phrase));
     }
     page
 }

@@ -32,8 +32,16 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         &["srun --pty", "interact", "shell start"],
         &["sluice run -it -- CMD"],
     ),
+    (&["srun --jobid", "srun --overlap"], EXEC),
     (&["salloc"], &["sluice allocate --gpus 2 -- CMD"]),
-    (&["notebook start"], &["sluice run --work notebook -- CMD"]),
+    (&["sbatch --wait"], &["sluice run -- CMD"]),
+    (
+        &["notebook start"],
+        &[
+            "sluice run --work notebook -- CMD",
+            "sluice submit --work notebook -- CMD",
+        ],
+    ),
     (
         &[
             "sbatch",
@@ -116,6 +124,7 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
             "show job",
             "show step",
             "status",
+            "job status",
             "inspect",
             "sstat",
             "seff",
@@ -228,9 +237,38 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         &["sluice cancel STEP", "sluice delete service SERVICE"],
     ),
     (
-        &["job status"],
-        &["sluice get steps", "sluice describe step STEP"],
+        &["service list", "service ls", "deployment list"],
+        &["sluice get services"],
     ),
+    (
+        &[
+            "service info",
+            "service inspect",
+            "deployment describe",
+            "job history",
+            "rollout history",
+        ],
+        &["sluice describe service SERVICE"],
+    ),
+    (
+        &["deployment logs"],
+        &["sluice describe service SERVICE", "sluice logs SERVICE-1"],
+    ),
+    (
+        &["service delete", "service rm", "deployment delete"],
+        &["sluice delete service SERVICE"],
+    ),
+    (
+        &["job scale", "kubectl scale", "service scale"],
+        &["sluice scale service SERVICE 3"],
+    ),
+    (
+        &["job revert", "service rollback"],
+        &["sluice rollout undo SERVICE"],
+    ),
+    (&["kubectl get po"], STEPS),
+    (&["kubectl describe po"], STEP),
+    (&["kubectl delete po"], CANCEL),
     (&["sattach"], &["sluice attach STEP"]),
     (&["alloc exec", "workflow exec", "nomad exec"], EXEC),
     (
@@ -256,7 +294,15 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
         ],
         COPY,
     ),
-    (&["shell open", "ssh"], &["sluice exec -it STEP -- CMD"]),
+    (
+        &[
+            "shell open",
+            "ssh",
+            "srun --jobid --pty",
+            "srun --overlap --pty",
+        ],
+        &["sluice exec -it STEP -- CMD"],
+    ),
     (
         &["experiment download", "checkpoint download"],
         &["sluice cp STEP:PATH PATH"],
@@ -274,6 +320,7 @@ pub(super) const STEP_COMMANDS: &[(&[&str], &[&str])] = &[
             "why",
             "reason",
             "sprio",
+            "squeue --start",
             "eval",
             "eval status",
             "job eval",

@@ -8,7 +8,7 @@ pub(super) struct KindCommands {
 }
 
 /// Words of other tools for kinds of things.
-pub(super) const THINGS: [(&[&str], KindCommands); 9] = [
+pub(super) const THINGS: [(&[&str], KindCommands); 10] = [
     (
         &["label", "labels"],
         KindCommands {
@@ -42,6 +42,14 @@ pub(super) const THINGS: [(&[&str], KindCommands); 9] = [
             get: "sluice get steps",
             describe: "sluice describe step STEP",
             delete: "sluice cancel STEP",
+        },
+    ),
+    (
+        &["deploy", "deployment", "deployments"],
+        KindCommands {
+            get: "sluice get services",
+            describe: "sluice describe service SERVICE",
+            delete: "sluice delete service SERVICE",
         },
     ),
     (
@@ -116,7 +124,7 @@ pub(super) const THINGS: [(&[&str], KindCommands); 9] = [
         ],
         KindCommands {
             get: "sluice get policies",
-            describe: "sluice describe pool POOL",
+            describe: "sluice get policy POOL/SUBJECT -o yaml",
             delete: "sluice delete policy POOL/SUBJECT",
         },
     ),
