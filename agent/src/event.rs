@@ -18,6 +18,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::gpu_usage::GpuUsage;
 
 /// An event for the loop.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "events are handled one at a time, and most are inputs of the core"
+)]
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A connection to a coordinator was made.
