@@ -102,7 +102,12 @@ fn one_that_nobody_renews_ends_and_frees_its_gpu() {
     in_state(&dev, "lapsed", "expired");
     in_state(&dev, "kept", "allocated");
     let late = dev.sluice(&["renew", "lapsed"]);
-    assert!(late.stderr.contains("it is over"), "{}", late.stderr);
+    assert!(
+        late.stderr
+            .contains("has ended (its holder did not renew it"),
+        "{}",
+        late.stderr
+    );
 }
 
 #[test]

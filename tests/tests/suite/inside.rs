@@ -170,7 +170,11 @@ fn a_release_stops_them_first_and_others_get_the_gpus_when_they_are_gone() {
     assert!(dev.ok(&["logs", "one"]).contains("told"));
     assert!(dev.processes("one").is_empty() && dev.processes("held").is_empty());
     let late = dev.sluice(&["run", "--in", "held", "--", "true"]);
-    assert!(late.stderr.contains("it is over"), "{}", late.stderr);
+    assert!(
+        late.stderr.contains("the allocation `held` has ended"),
+        "{}",
+        late.stderr
+    );
 }
 
 #[test]
