@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -90,6 +91,15 @@ def test_a_preempted_step_comes_back_and_the_run_succeeds(
     for request in requests:
         assert client.explain(f"zenml-{request.id}").reason.message == request.status_reason
     assert f"zenml-{requests[2].id}" == first
+    # And so does ZenML's own command.
+    listed = subprocess.run(
+        [Path(sys.executable).with_name("zenml"), "resource-request", "list"],
+        env={**os.environ, "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert all(status in listed for status in ("rejected", "released", "preempted")), listed
     assert "no host of pool `training` is of platform `b200`" in (tmp_path / "refused").read_text()
     assert no_secrets(client, (server.folder / "client.log").read_text() + server.log.read_text())
 
