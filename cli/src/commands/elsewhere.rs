@@ -71,6 +71,10 @@ pub(crate) fn create(client: &Client, args: &CreateArgs, out: Out) -> Result<u8,
 
 /// Runs the commands of `sluice resource-pool` that change pools and policies.
 pub(crate) fn pool(client: &Client, args: ResourcePoolArgs, out: Out) -> Result<u8, Failure> {
+    let of_hosts = match &args.command {
+        ResourcePoolCommand::Create { name, no_hosts, .. } if !no_hosts => Some(safe(name)),
+        _ => None,
+    };
     let document = match args.command {
         ResourcePoolCommand::Create {
             name,
@@ -101,7 +105,14 @@ pub(crate) fn pool(client: &Client, args: ResourcePoolArgs, out: Out) -> Result<
         dry_run: false,
         force: false,
     };
-    apply::make(client, &request, options, out)
+    let code = apply::make(client, &request, options, out)?;
+    if let Some(name) = of_hosts.filter(|_| code == 0) {
+        out.notice(&format!(
+            "its steps run on hosts that have `pool: {name}` in their config; with `--no-hosts` a pool counts units such as \
+             licences alone, for allocations"
+        ));
+    }
+    Ok(code)
 }
 
 /// Reads a thing; `None` if there is none.
@@ -134,12 +145,6 @@ fn new_pool(
     if no_hosts {
         spec.hosts = PoolHosts::None;
         spec.defaults = StepDefaults::default();
-    } else {
-        let name = safe(&name);
-        out.notice(&format!(
-            "its steps run on hosts that have `pool: {name}` in their config; with `--no-hosts` a pool counts units such as \
-             licences alone, for allocations"
-        ));
     }
     put_pool(name, spec, 0, fields)
 }
