@@ -258,10 +258,8 @@ fn idle(ctx: &Context, node: &Node) -> Unschedulable {
 
 fn unfit(ctx: &Context, node: &Node) -> Option<UnfitGpus> {
     let gpus = ctx.state().unfit_gpus(node);
-    let ((_, gpu), why) = gpus.first_key_value()?;
-    Some(UnfitGpus {
-        count: gpus.len() as u64,
-        gpu: String::from(*gpu),
-        why: why.clone(),
-    })
+    UnfitGpus::of(
+        gpus.into_iter()
+            .map(|((_, gpu), why)| (String::from(gpu), why)),
+    )
 }

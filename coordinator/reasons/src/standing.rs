@@ -232,6 +232,16 @@ pub struct UnfitGpus {
     pub why: String,
 }
 
+impl UnfitGpus {
+    /// Counts GPUs that are not granted, each with the reason; `None` if there are none.
+    pub fn of(gpus: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
+        let mut gpus = gpus.into_iter();
+        let (gpu, why) = gpus.next()?;
+        let count = 1 + gpus.count() as u64;
+        Some(Self { count, gpu, why })
+    }
+}
+
 impl StepReason {
     /// Stable code for programs.
     pub fn code(&self) -> ReasonCode {

@@ -90,19 +90,14 @@ pub(crate) fn rooms(state: &State, allocation: &Step, attempt: &Attempt) -> Vec<
 /// step inside the allocation is among the latter until it was seen free.
 fn fit_gpus(state: &State, part: &Part) -> (Vec<String>, Option<UnfitGpus>) {
     let node = state.node(&part.node);
-    let why = |gpu: &String| node.and_then(|node| node.unfit(gpu));
-    let (fit, unfit): (Vec<String>, Vec<String>) = part
-        .gpus
-        .iter()
-        .cloned()
-        .partition(|gpu| why(gpu).is_none());
-    let first = unfit.first().and_then(|gpu| Some((gpu.clone(), why(gpu)?)));
-    let unfit = first.map(|(gpu, why)| UnfitGpus {
-        count: unfit.len() as u64,
-        gpu,
-        why,
-    });
-    (fit, unfit)
+    let (mut fit, mut unfit) = (Vec::new(), Vec::new());
+    for gpu in part.gpus.iter().cloned() {
+        match node.and_then(|node| node.unfit(&gpu)) {
+            None => fit.push(gpu),
+            Some(why) => unfit.push((gpu, why)),
+        }
+    }
+    (fit, UnfitGpus::of(unfit))
 }
 
 /// Whether a step inside an allocation still holds a part of it on a host.
