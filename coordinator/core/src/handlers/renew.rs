@@ -28,13 +28,29 @@ pub(crate) fn on_renew(
     ctx.reply(reply, Answer::Steered(renewed.map(|()| id)));
 }
 
-/// Says that an allocation has ended.
-pub(crate) fn allocation_over(allocation: &Step) -> Refusal {
-    Refusal::StepOver {
-        step: allocation.id.clone(),
-        state: allocation.state,
-        ended: Some(Box::new(allocation.reason.clone())),
+/// Returns an allocation that has not ended, and the lease that it was asked for with.
+///
+/// # Errors
+/// There is no such step, it is no allocation, or it has ended.
+pub(crate) fn open_allocation<'a>(
+    ctx: &'a Context,
+    id: &StepId,
+) -> Result<(&'a Step, Span), Refusal> {
+    let Some(known) = ctx.state().step(id) else {
+        return Err(unknown_step(ctx, id));
+    };
+    let step = id.clone();
+    let Some(lease) = known.spec.lease else {
+        return Err(Refusal::NotAnAllocation { step });
+    };
+    if known.state.is_terminal() {
+        return Err(Refusal::StepOver {
+            step,
+            state: known.state,
+            ended: Some(Box::new(known.reason.clone())),
+        });
     }
+    Ok((known, lease))
 }
 
 /// Lets an allocation last for `lease` from now, or for its own lease.
@@ -44,16 +60,7 @@ fn renew(
     lease: Option<Span>,
     holder: Option<HolderState>,
 ) -> Result<(), Refusal> {
-    let step = id.clone();
-    let Some(known) = ctx.state().step(id) else {
-        return Err(unknown_step(ctx, id));
-    };
-    let Some(own) = known.spec.lease else {
-        return Err(Refusal::NotAnAllocation { step });
-    };
-    if known.state.is_terminal() {
-        return Err(allocation_over(known));
-    }
+    let (known, own) = open_allocation(ctx, id)?;
     let lease = lease.unwrap_or(own);
     let until = ctx.now() + lease;
     if known
@@ -63,7 +70,7 @@ fn renew(
         return Ok(());
     }
     ctx.record(Record::Renewed(Renewal {
-        step,
+        step: id.clone(),
         until,
         lease,
         holder,

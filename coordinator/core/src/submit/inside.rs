@@ -15,9 +15,8 @@ use sluice_common::step::StepSpec;
 use sluice_reasons::{Cause, Rejection};
 use sluice_scheduler::Request;
 
-use crate::arrays::unknown_step;
 use crate::context::Context;
-use crate::handlers::renew::allocation_over;
+use crate::handlers::renew::open_allocation;
 use crate::inside::room::is_counted;
 use crate::model::step::Step;
 use crate::output::Refusal;
@@ -71,16 +70,8 @@ fn check_allocation<'a>(
     spec: &StepSpec,
     allocation: &StepId,
 ) -> Result<&'a Step, Refusal> {
-    let Some(held) = ctx.state().step(allocation) else {
-        return Err(unknown_step(ctx, allocation));
-    };
+    let (held, _) = open_allocation(ctx, allocation)?;
     let step = allocation.clone();
-    if held.spec.lease.is_none() {
-        return Err(Refusal::NotAnAllocation { step });
-    }
-    if held.state.is_terminal() {
-        return Err(allocation_over(held));
-    }
     if held.spec.subject != spec.subject {
         return Err(Refusal::OthersAllocation {
             allocation: step,
