@@ -40,7 +40,7 @@ pub struct Core {
     pub(crate) looked_at: BootMillis,
     /// GPUs of each attempt that is not released.
     pub(crate) assigned_gpus: BTreeMap<AttemptId, Vec<String>>,
-    /// Those of them that are of allocations, and others of allocations without GPUs.
+    /// Those of them that are of allocations.
     pub(crate) allocations: BTreeSet<AttemptId>,
     /// Processors of each pinned attempt.
     pub(crate) pinned: BTreeMap<AttemptId, CpuSet>,

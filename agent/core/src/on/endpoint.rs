@@ -81,16 +81,16 @@ impl Core {
         probes: Probes,
         is_measured: bool,
     ) {
-        if ports.is_empty() && probes.is_empty() && !is_measured {
-            return;
-        }
-        let stored = StoredEndpoint {
+        let endpoint = Endpoint::new(StoredEndpoint {
             ports,
             probes,
             is_measured,
             ..StoredEndpoint::default()
-        };
-        self.endpoints.insert(id.clone(), Endpoint::new(stored));
+        });
+        if !endpoint.is_reported() && !is_measured {
+            return;
+        }
+        self.endpoints.insert(id.clone(), endpoint);
         self.keep_endpoint(id);
         self.report_endpoint(id, false);
     }

@@ -38,9 +38,10 @@ const SLOW_SCAN: Span = Span::from_secs(5);
 impl Core {
     /// Records the GPUs of an attempt. A supervisor that lost its state names none, which removes none.
     pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String], is_allocation: bool) {
-        if !gpus.is_empty() {
-            self.assigned_gpus.insert(id.clone(), gpus.to_vec());
+        if gpus.is_empty() {
+            return;
         }
+        self.assigned_gpus.insert(id.clone(), gpus.to_vec());
         if is_allocation {
             self.allocations.insert(id.clone());
         }
