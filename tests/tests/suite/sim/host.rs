@@ -44,8 +44,6 @@ pub(crate) struct SimAttempt {
     pub(crate) is_killed: bool,
     /// Exit that happens as soon as it is thawed.
     pub(crate) due: Option<Exit>,
-    /// Whether it is of an allocation, which uses its GPUs by the steps inside it alone.
-    holds_for_others: bool,
     /// Processes of the attempt that use its GPUs.
     pub(crate) gpu_pids: Vec<u32>,
     /// Bytes that each of them holds on each GPU.
@@ -90,7 +88,8 @@ impl SimAttempt {
     /// Whether it holds memory of a GPU, or runs and may allocate some.
     pub(crate) fn may_use(&self, uuid: &str) -> bool {
         let is_still = self.freezer.group == CgroupState::Frozen;
-        let has_one = self.has(uuid) && !self.holds_for_others;
+        // An allocation uses its GPUs by the steps inside it alone.
+        let has_one = self.has(uuid) && !self.memo.is_allocation;
         has_one && (!is_still || self.held_bytes() > 0)
     }
 }
@@ -426,7 +425,8 @@ impl SimHost {
 
     /// Most steps with GPUs use them by one process, some by several or by none.
     fn gpu_pids(&mut self, spec: &SpawnSpec, random: &mut SeededRandom) -> Vec<u32> {
-        let uses_none = spec.launch_record.gpus.is_empty() || is_allocation(spec);
+        let record = &spec.launch_record;
+        let uses_none = record.gpus.is_empty() || record.is_allocation;
         let count = match (uses_none, random.below(10)) {
             (true, _) | (false, 0) => 0,
             (false, 1) => 2,
@@ -458,7 +458,6 @@ impl SimHost {
             );
         }
         let gpu_pids = self.gpu_pids(&spec, random);
-        let holds_for_others = is_allocation(&spec);
         let process = Process {
             pid: self.pids,
             start_ticks: self.boot(now).0 / 10,
@@ -475,7 +474,6 @@ impl SimHost {
             freezer: Freezer::default(),
             is_killed: false,
             due: None,
-            holds_for_others,
             gpu_pids,
             gpu_bytes: (1 + random.below(15)) << 30,
             is_listed_while_away: random.one_in(2),
@@ -539,11 +537,6 @@ impl SimHost {
         proc.freezer.on_empty();
         true
     }
-}
-
-/// Whether an attempt is of an allocation: its program only waits.
-fn is_allocation(spec: &SpawnSpec) -> bool {
-    spec.command.is_empty()
 }
 
 /// Converts simulated time to wall-clock time.
