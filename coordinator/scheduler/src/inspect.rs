@@ -164,10 +164,13 @@ impl Scheduler {
         if nomination.is_some_and(|nomination| nomination.is_firm()) {
             return PreemptionStatus::InProgress;
         }
-        match preemption::outcome(in_pool, now, &CandidateCache::default()) {
+        let cache = CandidateCache::default();
+        match preemption::outcome(in_pool, now, &cache) {
             PreemptionOutcome::Preempt(plan) => PreemptionStatus::Possible(plan.victims),
             PreemptionOutcome::AwaitRelease(_) => PreemptionStatus::AwaitingRelease,
-            PreemptionOutcome::Impossible(failure) => PreemptionStatus::Impossible(failure.why),
+            PreemptionOutcome::Impossible(failure) => {
+                PreemptionStatus::Impossible(preemption::reason(in_pool, now, &cache, failure))
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ use sluice_common::time::Time;
 
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
+use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::{CandidateCache, HeadCache};
 use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
@@ -159,6 +160,29 @@ pub(crate) fn outcome<'a>(
     let own = &in_pool.request.subject;
     let foreign = candidates.filtered(|it| it.run.request.subject != *own);
     one_that_is_enough(in_pool, &foreign, cache.heads()).unwrap_or(found)
+}
+
+/// Why no run is preempted for a request, if the outcome is impossible: also whether the runs that are set apart, because
+/// their subjects would reclaim them at once, would have been enough.
+pub(crate) fn reason<'a>(
+    in_pool: RequestInPool<'a>,
+    now: Time,
+    cache: &CandidateCache<'a>,
+    failure: PreemptionFailure,
+) -> NoPreemption {
+    if failure.why == NoPreemption::NotAllowed {
+        return failure.why;
+    }
+    let candidates = cache.candidates(in_pool, now);
+    if candidates.returning.is_empty() {
+        return failure.why;
+    }
+    match outcome_of(in_pool, &candidates.with_returning(), cache.heads()) {
+        PreemptionOutcome::Impossible(failure) => failure.why,
+        PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => {
+            NoPreemption::WouldBeReclaimed
+        }
+    }
 }
 
 /// The plan that preempts one run alone, if there is one: the cheapest plan, or, if that takes several, the first of the
@@ -411,10 +435,26 @@ fn hosts_that_could<'a>(
     if in_pool.request.hosts > 1 {
         return Vec::new();
     }
-    let large = in_pool.covering(&in_pool.host_index().by_usable);
-    let nodes = large.map(|(node, _)| node);
-    let nodes = nodes.filter(|node| what_if.could_cover(node, index.held_on(node)));
-    nodes.collect()
+    if !what_if.lacks_only_host_resources() {
+        let large = in_pool.covering(&in_pool.host_index().by_usable);
+        let nodes = large.map(|(node, _)| node);
+        let nodes = nodes.filter(|node| what_if.could_cover(node, index.held_on(node)));
+        return nodes.collect();
+    }
+    // Where nothing is released the request would have started if it fitted.
+    let hosts = in_pool.pool.hosts();
+    let released = what_if.freed_hosts();
+    let released = released.filter(|node| !index.has_on(node));
+    let released = released.filter_map(|node| hosts.get_key_value(node));
+    let released = released.map(|(node, host)| (node, host, HostResources::default()));
+    let could = index.held().chain(released).filter(|(node, host, held)| {
+        host.schedulable
+            && host.is_seen_by(in_pool.filter)
+            && host.usable_for(in_pool.filter).cover(in_pool.request.each)
+            && what_if.could_cover_on((node, host), *held)
+            && in_pool.may_run_on(node)
+    });
+    could.map(|(node, ..)| node).collect()
 }
 
 /// The host on which the request could run at the lowest preemption cost.

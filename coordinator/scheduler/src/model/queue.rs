@@ -170,9 +170,19 @@ impl Queue {
         })
     }
 
-    /// The first two requests of each class without a firm nomination.
-    pub(crate) fn first_two(&self) -> impl Iterator<Item = &StepId> {
-        self.classes_with_places().flat_map(|(_, places)| {
+    /// The first two requests without a firm nomination of each class, or of a whole group if all of it ask for the same of
+    /// what `counts`.
+    pub(crate) fn first_two<'a>(
+        &'a self,
+        counts: impl Fn(&str) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a StepId> {
+        let alike = self.groups.values().flat_map(move |group| {
+            let is_whole = group.is_alike_in(&counts);
+            let whole = is_whole.then_some(&group.places).into_iter();
+            let classes = (!is_whole).then(|| group.classes.values());
+            whole.chain(classes.into_iter().flatten())
+        });
+        alike.flat_map(|places| {
             let places = places.iter();
             let places = places.filter(|place| !self.nominated.contains(place));
             places.take(2).filter_map(|place| self.steps.get(place))
@@ -274,6 +284,12 @@ impl ClassGroup {
     /// Number of classes.
     pub(crate) fn len(&self) -> usize {
         self.classes.len()
+    }
+
+    /// Whether all its requests ask for the same amount of each resource that `counts`.
+    fn is_alike_in(&self, counts: impl Fn(&str) -> bool) -> bool {
+        let mut counted = self.amounts.iter().filter(|(key, _)| counts(key.as_str()));
+        counted.all(|(_, amounts)| amounts.len() == 1)
     }
 
     /// Places of all its requests, in order.

@@ -50,7 +50,7 @@ impl<'a> CandidateCache<'a> {
     pub(crate) fn candidates(&self, in_pool: RequestInPool<'a>, now: Time) -> Rc<Candidates<'a>> {
         let RequestInPool { pool, request, .. } = in_pool;
         if pool.backfill.contains_key(&request.step) {
-            return Rc::new(candidates(in_pool, now));
+            return Rc::new(candidates(in_pool, now, &self.heads));
         }
         let in_share = in_pool.is_in_share();
         let key = CandidateKey {
@@ -63,7 +63,7 @@ impl<'a> CandidateCache<'a> {
         let mut lists = self.lists.borrow_mut();
         let list = lists
             .entry(key)
-            .or_insert_with(|| Rc::new(candidates(in_pool, now)));
+            .or_insert_with(|| Rc::new(candidates(in_pool, now, &self.heads)));
         Rc::clone(list)
     }
 
@@ -89,7 +89,8 @@ impl<'a> HeadCache<'a> {
         let heads = found.entry(subject).or_insert_with(|| {
             let account = in_pool.pool.account(subject).into_iter();
             let heads = account.flat_map(|account| {
-                let waiting = account.queue.first_two();
+                let counts = |key: &str| in_pool.pool.counts_in_share(account, key);
+                let waiting = account.queue.first_two(counts);
                 let waiting = waiting.filter_map(|step| in_pool.scheduler.request(step));
                 least(in_pool.pool, account, waiting)
             });

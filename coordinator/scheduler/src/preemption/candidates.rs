@@ -20,14 +20,17 @@ use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
 use crate::model::account::Account;
-use crate::model::host::HardwareFilter;
+use crate::model::host::{HardwareFilter, Host};
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::Run;
+use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::cache::HeadCache;
 use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::share::{left_over_runs, runs_in_share};
+use crate::preemption::what_if::WhatIf;
 
 /// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,10 +99,12 @@ pub(crate) struct Candidates<'a> {
     held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost<'a>)>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
+    /// Runs that are no candidates because their subjects would reclaim at once what they lose.
+    pub(crate) returning: Vec<Candidate<'a>>,
 }
 
-/// Resources of each host that runs hold together.
-pub(crate) type HeldByHost<'a> = Rc<BTreeMap<&'a NodeName, HostResources>>;
+/// Hosts by name, each with the resources that runs hold together there.
+pub(crate) type HeldByHost<'a> = Rc<BTreeMap<&'a NodeName, (&'a Host, HostResources)>>;
 
 impl<'a> Candidates<'a> {
     /// Indexes runs, which are in victim order, by host.
@@ -115,6 +120,7 @@ impl<'a> Candidates<'a> {
             on,
             held: RefCell::default(),
             budget,
+            returning: Vec::new(),
         }
     }
 
@@ -124,13 +130,22 @@ impl<'a> Candidates<'a> {
         if let Some((_, held)) = known.iter().find(|(filter, _)| *filter == in_pool.filter) {
             return Rc::clone(held);
         }
-        let held = self.on.iter().map(|(node, positions)| {
+        let held = self.on.iter().filter_map(|(node, positions)| {
             let runs = positions.iter().map(|position| &self.runs[*position]);
-            (*node, held_by(in_pool, node, runs))
+            let host = in_pool.pool.hosts().get(*node)?;
+            Some((*node, (host, held_by(in_pool, node, runs))))
         });
         let held = Rc::new(held.collect());
         known.push((in_pool.filter, Rc::clone(&held)));
         held
+    }
+
+    /// The same with the runs that are set apart.
+    pub(crate) fn with_returning(&self) -> Self {
+        let mut runs: Vec<Candidate<'a>> =
+            self.runs.iter().chain(&self.returning).cloned().collect();
+        runs.sort_unstable_by_key(|candidate| candidate.rank);
+        Self::new(runs, self.budget)
     }
 
     /// The same without the runs for which `keeps` is false.
@@ -177,8 +192,13 @@ struct RuleFor {
     by_priority: bool,
 }
 
-/// All runs that may be preempted by some rule.
-pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Candidates<'a> {
+/// All runs that may be preempted by some rule. Those that their subjects would reclaim at once from a request that must
+/// borrow are set apart.
+pub(crate) fn candidates<'a>(
+    in_pool: RequestInPool<'a>,
+    now: Time,
+    heads: &HeadCache<'a>,
+) -> Candidates<'a> {
     let RequestInPool {
         scheduler,
         pool,
@@ -219,7 +239,35 @@ pub(crate) fn candidates<'a>(in_pool: RequestInPool<'a>, now: Time) -> Candidate
         add_backfill(&mut found, in_pool, backfill, now);
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
-    Candidates::new(found, budget)
+    let (returning, found) = match in_share {
+        true => (Vec::new(), found),
+        false => set_returning_apart(in_pool, found, heads),
+    };
+    Candidates {
+        returning,
+        ..Candidates::new(found, budget)
+    }
+}
+
+/// Splits off the runs that their subjects would reclaim at once, whichever others are preempted too. Those of the
+/// request's own subject stay: whether they return depends on how much it asks for.
+fn set_returning_apart<'a>(
+    in_pool: RequestInPool<'a>,
+    found: Vec<Candidate<'a>>,
+    heads: &HeadCache<'a>,
+) -> (Vec<Candidate<'a>>, Vec<Candidate<'a>>) {
+    let nothing = Reservations::default();
+    let mut what_if = WhatIf::new(in_pool, &nothing);
+    found.into_iter().partition(|candidate| {
+        let Candidate { id, run, .. } = *candidate;
+        if run.request.subject == in_pool.request.subject {
+            return false;
+        }
+        what_if.remove(id, run);
+        let returns = what_if.would_be_reclaimed(id, run, heads);
+        what_if.restore(id);
+        returns
+    })
 }
 
 /// Marks, for a request that must borrow, which resources a run holds within its subject's share.

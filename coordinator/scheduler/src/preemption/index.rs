@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
+use crate::model::host::Host;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
@@ -43,6 +44,17 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
     /// Hosts with candidates.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &NodeName> {
         self.candidates.on.keys().map(|node| &**node)
+    }
+
+    /// Whether there are candidates on a host of the pool.
+    pub(crate) fn has_on(&self, node: &NodeName) -> bool {
+        self.held.contains_key(node)
+    }
+
+    /// Hosts of the pool with candidates, each with all that candidates hold there.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&'a NodeName, &'a Host, HostResources)> {
+        let held = self.held.iter();
+        held.map(|(node, (host, held))| (*node, *host, *held))
     }
 
     /// Whether a budget bounds what preemption may lose.
@@ -92,6 +104,7 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
 
     /// All that candidates hold of a host.
     pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
-        self.held.get(node).copied().unwrap_or_default()
+        let held = self.held.get(node);
+        held.map_or(HostResources::default(), |(_, held)| *held)
     }
 }

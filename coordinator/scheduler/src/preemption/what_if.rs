@@ -10,6 +10,7 @@ use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use crate::model::account::Account;
 use crate::model::frozen::GpuUuids;
+use crate::model::host::Host;
 use crate::model::nomination::Nomination;
 use crate::model::queue_order;
 use crate::model::request::{Request, ResourcesByHost, Run};
@@ -196,15 +197,22 @@ impl<'a, 'r> WhatIf<'a, 'r> {
 
     /// Whether the request would fit on a host if `more` became free there, as far as the host is concerned.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostResources) -> bool {
-        let RequestInPool { pool, request, .. } = self.in_pool;
+        let host = self.in_pool.pool.hosts().get(node);
+        host.is_some_and(|host| self.could_cover_on((node, host), more))
+    }
+
+    /// The same for a host at hand.
+    pub(crate) fn could_cover_on(
+        &self,
+        (node, host): (&NodeName, &Host),
+        more: HostResources,
+    ) -> bool {
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
-        pool.hosts().get(node).is_some_and(|host| {
-            let freed = freed.plus(more);
-            let left = self
-                .in_pool
-                .left_on((node, host), freed, &self.reservations);
-            left.cover(request.each)
-        })
+        let freed = freed.plus(more);
+        let left = self
+            .in_pool
+            .left_on((node, host), freed, &self.reservations);
+        left.cover(self.in_pool.request.each)
     }
 
     /// Whether the request lacks only host resources, and any GPUs will do.
