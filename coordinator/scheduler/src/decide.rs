@@ -10,7 +10,7 @@
 //! | 5 | nomination: the first request that can neither start nor preempt gets the resources that are released next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
 mod blocked;
-mod groups;
+mod queue_walk;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -21,14 +21,14 @@ use sluice_common::time::Time;
 
 use crate::model::nomination::Nomination;
 use crate::model::pool::Pool;
-use crate::model::queue_order::{self, QueueRank, QueuedRequest};
+use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 use blocked::{BlockedRequests, RequestGroup};
-use groups::{GroupCheck, group_checks};
+use queue_walk::{QueueWalk, Queued};
 
 /// Number of classes from which on checking a group as a whole costs less than checking each of them.
 const CLASSES_CHECKED_AS_ONE: usize = 32;
@@ -233,27 +233,28 @@ impl Scheduler {
         classes: usize,
     ) -> Option<Decision> {
         let head_rank = self.head_rank(pool);
-        let groups = group_checks(self, pool, classes);
+        let groups = queue_walk::groups_of(self, pool, classes);
         let caches = PoolCaches::default();
-        let blocked_groups: Vec<&GroupCheck<'_>> = groups
-            .iter()
-            .filter(|group| group.is_blocked(self, pool, head_rank, now, &caches))
-            .collect();
-        let mut order = queue_order::first_of_classes(self, name, pool, |group| {
-            blocked_groups.iter().any(|blocked| blocked.is_of(group))
-        });
-        for group in &blocked_groups {
-            order.extend(group.left_over(self, name, pool));
-        }
-        order.sort_unstable_by_key(|ranked| ranked.rank);
+        let mut walk = QueueWalk::new(self, name, pool, &groups);
         let mut head: Option<BlockedHead<'_>> = None;
         let mut blocked = BlockedRequests::default();
-        for QueuedRequest {
-            rank,
-            request,
-            is_blocked,
-        } in order
-        {
+        while let Some((rank, queued)) = walk.next() {
+            let (request, is_blocked) = match queued {
+                Queued::Request {
+                    request,
+                    is_blocked,
+                } => (request, is_blocked),
+                Queued::Range { least, range } => {
+                    let blocked = self.is_blocked(pool, least, (rank, head_rank), now, &caches);
+                    let may_be_head = |request: &Request| self.may_be_head(name, pool, request);
+                    if !blocked {
+                        walk.split(range);
+                    } else if head.is_none() && may_be_head(least) {
+                        walk.pass_over(range, may_be_head);
+                    }
+                    continue;
+                }
+            };
             let pools = self.pools_for(request);
             let group = RequestInPool::new(self, pool, request)
                 .and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), rank, head_rank));
@@ -290,6 +291,31 @@ impl Scheduler {
         let stale =
             stale.filter(|step| head.as_ref().is_none_or(|head| head.request.step != **step));
         stale.map(|step| Decision::Withdraw { step: step.clone() })
+    }
+
+    /// Whether no request can start or preempt that is otherwise like this one, asks for at least as much, and is behind it.
+    /// `ranks` are its own and that of the head: what is kept for the head it may take no less than those behind it.
+    fn is_blocked<'a>(
+        &'a self,
+        pool: &'a Pool,
+        least: &'a Request,
+        (rank, head): (QueueRank, Option<QueueRank>),
+        now: Time,
+        caches: &PoolCaches<'a>,
+    ) -> bool {
+        let pools = self.pools_for(least);
+        let in_pool = RequestInPool::new(self, pool, least);
+        let group = in_pool.and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), rank, head));
+        let is_blocked = || {
+            let outcome = self.outcome_of(least, &pools, now, caches);
+            matches!(
+                outcome,
+                RequestOutcome::Wait {
+                    holds_for_larger: true
+                }
+            )
+        };
+        group.is_some() && is_blocked()
     }
 
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Decision> {

@@ -2,6 +2,7 @@
 //! Decisions are made elsewhere.
 
 pub(crate) mod account;
+pub(crate) mod class_group;
 mod domain;
 pub(crate) mod entitlement;
 pub(crate) mod eviction;

@@ -7,29 +7,17 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::{Ordering, Reverse};
+use core::ops::Bound;
 
-use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
+use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, UserName};
-use sluice_common::time::Span;
 
+use crate::model::class_group::ClassGroup;
 use crate::model::fair_share::FairUse;
 use crate::model::request::{Request, RequestClass};
-use crate::model::resources::HostResources;
 
 /// Places by the priority of the requests that hold them; each list is sorted.
 type QueueByPriority = BTreeMap<Reverse<i64>, Vec<u64>>;
-
-/// Classes of requests that differ only in amounts other than GPUs, and in their time limits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ClassGroup {
-    classes: BTreeMap<RequestClass, BTreeSet<u64>>,
-    /// Places of all requests of these classes.
-    places: BTreeSet<u64>,
-    /// Number of classes that ask for each amount of a resource.
-    amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
-    /// Number of classes with each time limit.
-    time_limits: BTreeMap<Span, usize>,
-}
 
 /// The queue of one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +70,7 @@ impl Queue {
         let key = class.group();
         if let Some(group) = self.groups.get_mut(&key) {
             group.remove(&class, request.place);
-            if group.places.is_empty() {
+            if group.places().is_empty() {
                 self.groups.remove(&key);
             }
         }
@@ -117,7 +105,7 @@ impl Queue {
     }
 
     fn classes_with_places(&self) -> impl Iterator<Item = (&RequestClass, &BTreeSet<u64>)> {
-        self.groups.values().flat_map(|group| &group.classes)
+        self.groups.values().flat_map(ClassGroup::classes)
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = &ClassGroup> {
@@ -138,7 +126,7 @@ impl Queue {
     pub(crate) fn follows_alike(&self, request: &Request) -> bool {
         let class = request.class(self.by_user);
         let group = self.groups.get(&class.group());
-        let places = group.and_then(|group| group.classes.get(&class));
+        let places = group.and_then(|group| group.places_of(&class));
         let mut ahead = places.into_iter().flat_map(|it| it.range(..request.place));
         ahead.any(|place| !self.nominated.contains(place))
     }
@@ -149,25 +137,11 @@ impl Queue {
         firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
     }
 
-    /// Of each class of a group the first request without a firm nomination, and those after it up to the first for which
-    /// `passes` is false.
-    pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
-        &'a self,
-        group: &'a ClassGroup,
-        passes: F,
-    ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
-        group.classes.values().flat_map(move |places| {
-            let places = places
-                .iter()
-                .filter(|place| !self.nominated.contains(place));
-            let mut steps = places.filter_map(|place| self.steps.get(place));
-            let mut last = false;
-            core::iter::from_fn(move || {
-                let step = steps.next().filter(|_| !last)?;
-                last = !passes(step);
-                Some(step)
-            })
-        })
+    /// The first place without a firm nomination of some places, after a given one or of all.
+    pub(crate) fn first_of(&self, places: &BTreeSet<u64>, after: Option<u64>) -> Option<u64> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = places.range((from, Bound::Unbounded));
+        later.find(|place| !self.nominated.contains(place)).copied()
     }
 
     /// The first two requests without a firm nomination of each class, or of a whole group if all of it ask for the same of
@@ -178,8 +152,8 @@ impl Queue {
     ) -> impl Iterator<Item = &'a StepId> {
         let alike = self.groups.values().flat_map(move |group| {
             let is_whole = group.is_alike_in(&counts);
-            let whole = is_whole.then_some(&group.places).into_iter();
-            let classes = (!is_whole).then(|| group.classes.values());
+            let whole = is_whole.then(|| group.places()).into_iter();
+            let classes = (!is_whole).then(|| group.classes().map(|(_, places)| places));
             whole.chain(classes.into_iter().flatten())
         });
         alike.flat_map(|places| {
@@ -239,91 +213,6 @@ impl Queue {
 
     pub(crate) fn len(&self) -> usize {
         self.steps.len()
-    }
-}
-
-impl ClassGroup {
-    fn insert(&mut self, class: RequestClass, place: u64) {
-        self.places.insert(place);
-        if let Some(places) = self.classes.get_mut(&class) {
-            places.insert(place);
-            return;
-        }
-        let (demand, time_limit) = class.size();
-        for (key, asked) in demand.iter() {
-            let amounts = self.amounts.entry(key.clone()).or_default();
-            *amounts.entry(asked).or_default() += 1;
-        }
-        if let Some(limit) = time_limit {
-            *self.time_limits.entry(limit).or_default() += 1;
-        }
-        self.classes.insert(class, BTreeSet::from([place]));
-    }
-
-    fn remove(&mut self, class: &RequestClass, place: u64) {
-        self.places.remove(&place);
-        let Some(places) = self.classes.get_mut(class) else {
-            return;
-        };
-        places.remove(&place);
-        if !places.is_empty() {
-            return;
-        }
-        let (demand, time_limit) = class.size();
-        for (key, asked) in demand.iter() {
-            if let Some(amounts) = self.amounts.get_mut(key) {
-                remove_one(amounts, asked);
-            }
-        }
-        if let Some(limit) = time_limit {
-            remove_one(&mut self.time_limits, limit);
-        }
-        self.classes.remove(class);
-    }
-
-    /// Number of classes.
-    pub(crate) fn len(&self) -> usize {
-        self.classes.len()
-    }
-
-    /// Whether all its requests ask for the same amount of each resource that `counts`.
-    fn is_alike_in(&self, counts: impl Fn(&str) -> bool) -> bool {
-        let mut counted = self.amounts.iter().filter(|(key, _)| counts(key.as_str()));
-        counted.all(|(_, amounts)| amounts.len() == 1)
-    }
-
-    /// Places of all its requests, in order.
-    pub(crate) fn places(&self) -> &BTreeSet<u64> {
-        &self.places
-    }
-
-    /// A request that asks for no more of anything than any request of the group, runs no longer, may run in pools of any
-    /// age, and is otherwise like `request`, which is one of them.
-    pub(crate) fn least(&self, request: &Request) -> Request {
-        let least = self.amounts.iter();
-        let least = least.filter_map(|(key, amounts)| Some((key.clone(), *amounts.keys().next()?)));
-        let demand: Amounts = least.collect();
-        let hosts = u64::from(request.hosts);
-        let each = demand.iter().map(|(key, asked)| match key.as_str() {
-            STEP_RUN => (key.clone(), asked),
-            _ => (key.clone(), asked / hosts),
-        });
-        Request {
-            each: HostResources::from_amounts(&each.collect()),
-            demand,
-            time_limit: self.time_limits.keys().next().copied(),
-            accepted_at: None,
-            ..request.clone()
-        }
-    }
-}
-
-fn remove_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&key);
-        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! Queue order: requests inside their reserved share first, then by policy priority, then by fair share over time if the
 //! pool has it, then by submission.
 
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{PoolName, StepId};
 
 use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
-use crate::model::queue::ClassGroup;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 
@@ -82,7 +79,8 @@ pub(crate) fn rank(
     rank_of(account, used.as_ref(), request, in_share)
 }
 
-fn rank_of(
+/// The rank of a request of which it is known whether it is in share. `used` is the subject's part in fair share.
+pub(crate) fn rank_of(
     account: &Account,
     used: Option<&FairUse>,
     request: &Request,
@@ -94,50 +92,4 @@ fn rank_of(
         fair_use: used.map_or(0, |used| used.borrowed_gpu_seconds() / account.weight()),
         effective_place: account.queue.effective_place(request, used),
     }
-}
-
-/// A request in queue order.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QueuedRequest<'a> {
-    pub(crate) rank: QueueRank,
-    pub(crate) request: &'a Request,
-    /// Whether it is known to be able neither to start nor to preempt.
-    pub(crate) is_blocked: bool,
-}
-
-/// The first request of each class that waits for a pool, in no order, except those of groups that are `left_out`. If it is
-/// nominated in another pool, the next of its class follows, which may become the head here.
-pub(crate) fn first_of_classes<'a>(
-    scheduler: &'a Scheduler,
-    name: &PoolName,
-    pool: &'a Pool,
-    left_out: impl Fn(&ClassGroup) -> bool,
-) -> Vec<QueuedRequest<'a>> {
-    let elsewhere = |step: &StepId| {
-        let nomination = scheduler.nomination(step);
-        nomination.is_some_and(|nomination| nomination.pool != *name)
-    };
-    let mut firsts = Vec::new();
-    for (subject, account) in pool.accounts() {
-        let used = pool.fair_use(subject, scheduler.clock);
-        // Counted once for all of them: none has a firm nomination of its own.
-        let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
-        let (against_preemptible, against_others) = (counted(true), counted(false));
-        let groups = account.queue.groups().filter(|group| !left_out(group));
-        let heads = groups.flat_map(|group| account.queue.heads_past(group, elsewhere));
-        let heads = heads.filter_map(|step| scheduler.request(step));
-        firsts.extend(heads.map(|request| {
-            let against = match request.preemptible {
-                true => &against_preemptible,
-                false => &against_others,
-            };
-            let in_share = fits_share(pool, account, request, against);
-            QueuedRequest {
-                rank: rank_of(account, used.as_ref(), request, in_share),
-                request,
-                is_blocked: false,
-            }
-        }));
-    }
-    firsts
 }

@@ -1,0 +1,264 @@
+//! Groups of waiting requests of one subject that differ only in how much they ask for beside GPUs and in how long they may
+//! run. Each group knows the least that is asked for, of all of it and of parts, so that a decision can check many
+//! requests by one.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
+use sluice_common::time::Span;
+
+use crate::model::request::{Request, RequestClass};
+use crate::model::resources::HostResources;
+
+/// Most classes of a part; few in tests, so that small queues have several parts.
+const MAX_CLASSES_OF_PART: usize = if cfg!(test) { 3 } else { 64 };
+
+/// Classes of requests that differ only in amounts other than GPUs, and in their time limits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClassGroup {
+    /// The classes in their order, which is by amounts; no part is empty.
+    parts: Vec<GroupPart>,
+    /// Places of all requests of these classes.
+    places: BTreeSet<u64>,
+}
+
+/// Consecutive classes of a group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupPart {
+    /// Places of the requests of each class.
+    classes: BTreeMap<RequestClass, BTreeSet<u64>>,
+    /// Number of classes that ask for each amount of a resource.
+    amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
+    /// Number of classes with each time limit.
+    time_limits: BTreeMap<Span, usize>,
+    /// The first place of all.
+    first_place: u64,
+}
+
+// How classes are split into parts depends on the order in which they came, and decides nothing.
+impl PartialEq for ClassGroup {
+    fn eq(&self, other: &Self) -> bool {
+        let same = self.places == other.places;
+        same && self.classes().eq(other.classes())
+    }
+}
+
+impl Eq for ClassGroup {}
+
+impl ClassGroup {
+    pub(crate) fn insert(&mut self, class: RequestClass, place: u64) {
+        self.places.insert(place);
+        let at = self.part_for(&class);
+        if self.parts.is_empty() {
+            self.parts.push(GroupPart::default());
+        }
+        let Some(part) = self.parts.get_mut(at) else {
+            return;
+        };
+        part.insert(class, BTreeSet::from([place]));
+        if part.classes.len() > MAX_CLASSES_OF_PART {
+            let rest = part.split();
+            self.parts.insert(at + 1, rest);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, class: &RequestClass, place: u64) {
+        self.places.remove(&place);
+        let at = self.part_for(class);
+        let Some(part) = self.parts.get_mut(at) else {
+            return;
+        };
+        part.remove(class, place);
+        if part.classes.is_empty() {
+            self.parts.remove(at);
+        }
+    }
+
+    /// The part that has a class, or would have it.
+    fn part_for(&self, class: &RequestClass) -> usize {
+        let begins = |part: &GroupPart| {
+            part.classes
+                .first_key_value()
+                .is_some_and(|(first, _)| first <= class)
+        };
+        self.parts.partition_point(begins).saturating_sub(1)
+    }
+
+    /// Its classes in parts, in order.
+    pub(crate) fn parts(&self) -> &[GroupPart] {
+        &self.parts
+    }
+
+    /// Each class with the places of its requests.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (&RequestClass, &BTreeSet<u64>)> {
+        self.parts.iter().flat_map(|part| &part.classes)
+    }
+
+    /// The places of the requests of a class.
+    pub(crate) fn places_of(&self, class: &RequestClass) -> Option<&BTreeSet<u64>> {
+        self.parts.get(self.part_for(class))?.classes.get(class)
+    }
+
+    /// Number of classes.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.classes.len()).sum()
+    }
+
+    /// Places of all its requests, in order.
+    pub(crate) fn places(&self) -> &BTreeSet<u64> {
+        &self.places
+    }
+
+    /// Whether all its requests ask for the same amount of each resource that `counts`.
+    pub(crate) fn is_alike_in(&self, counts: impl Fn(&str) -> bool) -> bool {
+        let Some(first) = self.parts.first() else {
+            return true;
+        };
+        let mut counted = first.amounts.keys().filter(|key| counts(key.as_str()));
+        counted.all(|key| {
+            let of_parts = self.parts.iter().map(|part| part.amounts.get(key));
+            let mut amounts = of_parts.flatten().flat_map(BTreeMap::keys);
+            let one = amounts.next();
+            amounts.all(|amount| Some(amount) == one)
+        })
+    }
+}
+
+impl GroupPart {
+    fn insert(&mut self, class: RequestClass, places: BTreeSet<u64>) {
+        if let Some(first) = places.first() {
+            self.first_place = match self.classes.is_empty() {
+                true => *first,
+                false => self.first_place.min(*first),
+            };
+        }
+        if let Some(known) = self.classes.get_mut(&class) {
+            known.extend(places);
+            return;
+        }
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            let amounts = self.amounts.entry(key.clone()).or_default();
+            *amounts.entry(asked).or_default() += 1;
+        }
+        if let Some(limit) = time_limit {
+            *self.time_limits.entry(limit).or_default() += 1;
+        }
+        self.classes.insert(class, places);
+    }
+
+    fn remove(&mut self, class: &RequestClass, place: u64) {
+        let Some(places) = self.classes.get_mut(class) else {
+            return;
+        };
+        places.remove(&place);
+        let is_over = places.is_empty();
+        if is_over {
+            self.uncount(class);
+        }
+        if place == self.first_place {
+            let firsts = self.classes.values().filter_map(BTreeSet::first);
+            self.first_place = firsts.min().copied().unwrap_or_default();
+        }
+    }
+
+    fn uncount(&mut self, class: &RequestClass) {
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            if let Some(amounts) = self.amounts.get_mut(key) {
+                remove_one(amounts, asked);
+            }
+        }
+        if let Some(limit) = time_limit {
+            remove_one(&mut self.time_limits, limit);
+        }
+        self.classes.remove(class);
+    }
+
+    /// Splits off the second half of its classes.
+    fn split(&mut self) -> Self {
+        let mut halves = [Self::default(), Self::default()];
+        let middle = self.classes.len() / 2;
+        let classes = core::mem::take(&mut self.classes).into_iter();
+        for (at, (class, places)) in classes.enumerate() {
+            halves[usize::from(at >= middle)].insert(class, places);
+        }
+        let [first, second] = halves;
+        *self = first;
+        second
+    }
+
+    /// The first place of its requests.
+    pub(crate) fn first_place(&self) -> u64 {
+        self.first_place
+    }
+
+    /// Places of the requests of each class.
+    pub(crate) fn places_by_class(&self) -> impl Iterator<Item = &BTreeSet<u64>> {
+        self.classes.values()
+    }
+}
+
+/// A request that asks for no more of anything than any request of some parts of a group, runs no longer, may run in pools of
+/// any age, goes before them, and is otherwise like `request`, which is one of the group.
+pub(crate) fn least_of(parts: &[GroupPart], request: &Request) -> Request {
+    let demand = demand_of(
+        parts,
+        request,
+        |amounts| amounts.keys().next().copied(),
+        u64::min,
+    );
+    let hosts = u64::from(request.hosts);
+    let each = demand.iter().map(|(key, asked)| match key.as_str() {
+        STEP_RUN => (key.clone(), asked),
+        _ => (key.clone(), asked / hosts),
+    });
+    let limits = parts
+        .iter()
+        .filter_map(|part| part.time_limits.keys().next());
+    let places = parts.iter().map(GroupPart::first_place);
+    Request {
+        each: HostResources::from_amounts(&each.collect()),
+        demand,
+        time_limit: limits.min().copied(),
+        accepted_at: None,
+        place: places.min().unwrap_or(request.place),
+        ..request.clone()
+    }
+}
+
+/// The most of each resource that any request of some parts of a group asks for; `request` is one of the group.
+pub(crate) fn most_demand_of(parts: &[GroupPart], request: &Request) -> Amounts {
+    demand_of(
+        parts,
+        request,
+        |amounts| amounts.keys().next_back().copied(),
+        u64::max,
+    )
+}
+
+/// Of each resource the amount that `of_part` finds in the amounts of each part, and `of_two` chooses of two.
+fn demand_of(
+    parts: &[GroupPart],
+    request: &Request,
+    of_part: impl Fn(&BTreeMap<u64, usize>) -> Option<u64>,
+    of_two: impl Fn(u64, u64) -> u64,
+) -> Amounts {
+    let keys = request.demand.iter().map(|(key, _)| key);
+    let demand = keys.filter_map(|key| {
+        let amounts = parts.iter().filter_map(|part| part.amounts.get(key));
+        let of_parts = amounts.filter_map(&of_part);
+        Some((key.clone(), of_parts.reduce(&of_two)?))
+    });
+    demand.collect()
+}
+
+fn remove_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(count) = counts.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&key);
+        }
+    }
+}
