@@ -1,5 +1,5 @@
-//! Caches for the requests of one check of a queue. The runs that may be preempted depend on the subject of a request and on
-//! which resources it asks for, not on how much; and the waiting requests that would reclaim what a victim loses are the
+//! Caches for the requests of one check of a queue. The runs that may be preempted depend on the priority of a request and on
+//! which resources it asks for, not on how much, and mostly not on whose it is; and the waiting requests that would reclaim what a victim loses are the
 //! same for all. An optimisation only; decides nothing.
 
 use alloc::collections::BTreeMap;
@@ -37,10 +37,13 @@ pub(crate) struct CandidateCache<'a> {
 /// Everything about a request that the candidates for it depend on, unless runs went past it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct CandidateKey<'a> {
-    subject: &'a Subject,
+    /// Subject, if the candidates for requests of other subjects may be others.
+    subject: Option<&'a Subject>,
     preemptible: bool,
     in_share: bool,
     by_priority: bool,
+    /// Priority of the policy, if the request must borrow.
+    priority: Option<u64>,
     /// Resources that it asks for.
     keys: Vec<&'a str>,
 }
@@ -53,11 +56,15 @@ impl<'a> CandidateCache<'a> {
             return Rc::new(candidates(in_pool, now, &self.heads));
         }
         let in_share = in_pool.is_in_share();
+        // A preemptible request preempts no run of its own subject, which others may do if it holds an excess.
+        let would_be_left_out = in_share && pool.holds_excess(in_pool.account);
+        let is_like_others = request.preemptible && !would_be_left_out;
         let key = CandidateKey {
-            subject: &request.subject,
+            subject: (!is_like_others).then_some(&request.subject),
             preemptible: request.preemptible,
             in_share,
             by_priority: in_pool.preempts_by_priority(in_share),
+            priority: (!in_share).then(|| in_pool.account.priority()),
             keys: request.demand.iter().map(|(key, _)| key.as_str()).collect(),
         };
         let mut lists = self.lists.borrow_mut();
