@@ -31,7 +31,7 @@ use blocked::{BlockedRequests, RequestGroup};
 use queue_walk::{QueueWalk, Queued};
 
 /// Number of classes from which on checking a group as a whole costs less than checking each of them.
-const CLASSES_CHECKED_AS_ONE: usize = 32;
+const CLASSES_CHECKED_AS_ONE: usize = 4;
 
 /// One scheduling decision.
 #[derive(Clone, Debug, PartialEq, Eq)]

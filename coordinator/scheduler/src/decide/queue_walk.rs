@@ -13,7 +13,7 @@ use sluice_common::id::{PoolName, StepId};
 
 use super::Scheduler;
 use crate::model::account::Account;
-use crate::model::class_group::{ClassGroup, GroupPart, least_of, most_demand_of};
+use crate::model::class_group::{ClassGroup, GroupPart, least_of_parts, most_demand_of};
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
 use crate::model::queue_order::{self, QueueRank, fits_share};
@@ -120,10 +120,11 @@ impl<'a> Range<'a> {
     fn least(&self) -> Option<&'a Request> {
         let Self { group, parts, half } = *self;
         let ordinary = group.ordinary?;
-        let least = || least_of(parts, ordinary);
         let Some(half) = half else {
+            let least = || group.group.least(ordinary);
             return Some(group.least.get_or_init(least));
         };
+        let least = || least_of_parts(parts, ordinary);
         let halves = group.least_of_halves.get_or_init(|| {
             let halves = 0..2 * group.group.parts().len();
             halves.map(|_| OnceCell::new()).collect()
@@ -296,15 +297,23 @@ impl<'a> QueueWalk<'a> {
             scheduler, pool, ..
         } = *self;
         let queue = &range.group.account.queue;
+        let could_be = |place| {
+            let step = queue.step_at(place);
+            let step = step.filter(|step| is_ordinary(scheduler, pool, step));
+            let request = step.and_then(|step| scheduler.request(step));
+            request.filter(|request| may_be_head(request))
+        };
+        // Mostly it is the first.
+        let first = range.parts.iter().map(GroupPart::first_place).min();
+        if let Some(request) = first.and_then(could_be) {
+            return self.push_request(range.group, request, true, None);
+        }
         let classes = range.parts.iter().flat_map(GroupPart::places_by_class);
         let firsts =
             classes.filter_map(|class| Some(Reverse((queue.first_of(class, None)?, class))));
         let mut firsts: BinaryHeap<Reverse<(u64, &BTreeSet<u64>)>> = firsts.collect();
         while let Some(Reverse((place, class))) = firsts.pop() {
-            let step = queue.step_at(place);
-            let step = step.filter(|step| is_ordinary(scheduler, pool, step));
-            let request = step.and_then(|step| scheduler.request(step));
-            if let Some(request) = request.filter(|request| may_be_head(request)) {
+            if let Some(request) = could_be(place) {
                 return self.push_request(range.group, request, true, None);
             }
             let next = queue.first_of(class, Some(place));
@@ -365,8 +374,10 @@ impl PartialOrd for Entry<'_> {
 }
 
 impl Ord for Entry<'_> {
-    /// By rank.
+    /// By rank; the head before a range that begins with it, so that no other head is looked for there.
     fn cmp(&self, other: &Self) -> Ordering {
-        self.rank.cmp(&other.rank)
+        let is_range = |entry: &Self| matches!(entry.queued, Queued::Range { .. });
+        let key = |entry: &Self| (entry.rank, is_range(entry));
+        key(self).cmp(&key(other))
     }
 }

@@ -21,6 +21,16 @@ pub(crate) struct ClassGroup {
     parts: Vec<GroupPart>,
     /// Places of all requests of these classes.
     places: BTreeSet<u64>,
+    sizes: Sizes,
+}
+
+/// How much classes ask for, and how long their requests may run.
+#[derive(Clone, Debug, Default)]
+struct Sizes {
+    /// Number of classes that ask for each amount of a resource.
+    amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
+    /// Number of classes with each time limit.
+    time_limits: BTreeMap<Span, usize>,
 }
 
 /// Consecutive classes of a group.
@@ -28,10 +38,7 @@ pub(crate) struct ClassGroup {
 pub(crate) struct GroupPart {
     /// Places of the requests of each class.
     classes: BTreeMap<RequestClass, BTreeSet<u64>>,
-    /// Number of classes that ask for each amount of a resource.
-    amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
-    /// Number of classes with each time limit.
-    time_limits: BTreeMap<Span, usize>,
+    sizes: Sizes,
     /// The first place of all.
     first_place: u64,
 }
@@ -46,6 +53,31 @@ impl PartialEq for ClassGroup {
 
 impl Eq for ClassGroup {}
 
+impl Sizes {
+    fn insert(&mut self, class: &RequestClass) {
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            let amounts = self.amounts.entry(key.clone()).or_default();
+            *amounts.entry(asked).or_default() += 1;
+        }
+        if let Some(limit) = time_limit {
+            *self.time_limits.entry(limit).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, class: &RequestClass) {
+        let (demand, time_limit) = class.size();
+        for (key, asked) in demand.iter() {
+            if let Some(amounts) = self.amounts.get_mut(key) {
+                remove_one(amounts, asked);
+            }
+        }
+        if let Some(limit) = time_limit {
+            remove_one(&mut self.time_limits, limit);
+        }
+    }
+}
+
 impl ClassGroup {
     pub(crate) fn insert(&mut self, class: RequestClass, place: u64) {
         self.places.insert(place);
@@ -56,6 +88,9 @@ impl ClassGroup {
         let Some(part) = self.parts.get_mut(at) else {
             return;
         };
+        if !part.classes.contains_key(&class) {
+            self.sizes.insert(&class);
+        }
         part.insert(class, BTreeSet::from([place]));
         if part.classes.len() > MAX_CLASSES_OF_PART {
             let rest = part.split();
@@ -69,7 +104,9 @@ impl ClassGroup {
         let Some(part) = self.parts.get_mut(at) else {
             return;
         };
-        part.remove(class, place);
+        if part.remove(class, place) {
+            self.sizes.remove(class);
+        }
         if part.classes.is_empty() {
             self.parts.remove(at);
         }
@@ -112,68 +149,49 @@ impl ClassGroup {
 
     /// Whether all its requests ask for the same amount of each resource that `counts`.
     pub(crate) fn is_alike_in(&self, counts: impl Fn(&str) -> bool) -> bool {
-        let Some(first) = self.parts.first() else {
-            return true;
-        };
-        let mut counted = first.amounts.keys().filter(|key| counts(key.as_str()));
-        counted.all(|key| {
-            let of_parts = self.parts.iter().map(|part| part.amounts.get(key));
-            let mut amounts = of_parts.flatten().flat_map(BTreeMap::keys);
-            let one = amounts.next();
-            amounts.all(|amount| Some(amount) == one)
-        })
+        let amounts = self.sizes.amounts.iter();
+        let mut counted = amounts.filter(|(key, _)| counts(key.as_str()));
+        counted.all(|(_, amounts)| amounts.len() == 1)
+    }
+
+    /// A request that asks for no more of anything than any of the group, runs no longer, may run in pools of any age, goes
+    /// before them, and is otherwise like `request`, which is one of them.
+    pub(crate) fn least(&self, request: &Request) -> Request {
+        least_of(&[&self.sizes], self.places.first(), request)
     }
 }
 
 impl GroupPart {
     fn insert(&mut self, class: RequestClass, places: BTreeSet<u64>) {
-        if let Some(first) = places.first() {
-            self.first_place = match self.classes.is_empty() {
-                true => *first,
-                false => self.first_place.min(*first),
-            };
-        }
+        let first = places.first().copied().unwrap_or(u64::MAX);
+        self.first_place = match self.classes.is_empty() {
+            true => first,
+            false => self.first_place.min(first),
+        };
         if let Some(known) = self.classes.get_mut(&class) {
             known.extend(places);
             return;
         }
-        let (demand, time_limit) = class.size();
-        for (key, asked) in demand.iter() {
-            let amounts = self.amounts.entry(key.clone()).or_default();
-            *amounts.entry(asked).or_default() += 1;
-        }
-        if let Some(limit) = time_limit {
-            *self.time_limits.entry(limit).or_default() += 1;
-        }
+        self.sizes.insert(&class);
         self.classes.insert(class, places);
     }
 
-    fn remove(&mut self, class: &RequestClass, place: u64) {
+    /// Removes a request; returns whether it was the last of its class.
+    fn remove(&mut self, class: &RequestClass, place: u64) -> bool {
         let Some(places) = self.classes.get_mut(class) else {
-            return;
+            return false;
         };
-        places.remove(&place);
-        let is_over = places.is_empty();
+        let was_there = places.remove(&place);
+        let is_over = was_there && places.is_empty();
         if is_over {
-            self.uncount(class);
+            self.sizes.remove(class);
+            self.classes.remove(class);
         }
         if place == self.first_place {
             let firsts = self.classes.values().filter_map(BTreeSet::first);
             self.first_place = firsts.min().copied().unwrap_or_default();
         }
-    }
-
-    fn uncount(&mut self, class: &RequestClass) {
-        let (demand, time_limit) = class.size();
-        for (key, asked) in demand.iter() {
-            if let Some(amounts) = self.amounts.get_mut(key) {
-                remove_one(amounts, asked);
-            }
-        }
-        if let Some(limit) = time_limit {
-            remove_one(&mut self.time_limits, limit);
-        }
-        self.classes.remove(class);
+        is_over
     }
 
     /// Splits off the second half of its classes.
@@ -200,56 +218,52 @@ impl GroupPart {
     }
 }
 
-/// A request that asks for no more of anything than any request of some parts of a group, runs no longer, may run in pools of
-/// any age, goes before them, and is otherwise like `request`, which is one of the group.
-pub(crate) fn least_of(parts: &[GroupPart], request: &Request) -> Request {
-    let demand = demand_of(
-        parts,
-        request,
-        |amounts| amounts.keys().next().copied(),
-        u64::min,
-    );
+/// The same as [`ClassGroup::least`], of some parts of a group.
+pub(crate) fn least_of_parts(parts: &[GroupPart], request: &Request) -> Request {
+    let sizes: Vec<&Sizes> = parts.iter().map(|part| &part.sizes).collect();
+    let places = parts.iter().map(|part| &part.first_place);
+    least_of(&sizes, places.min(), request)
+}
+
+fn least_of(sizes: &[&Sizes], place: Option<&u64>, request: &Request) -> Request {
+    let least = |amounts: &BTreeMap<u64, usize>| amounts.keys().next().copied();
+    let demand = demand_of(sizes, request, least, u64::min);
     let hosts = u64::from(request.hosts);
     let each = demand.iter().map(|(key, asked)| match key.as_str() {
         STEP_RUN => (key.clone(), asked),
         _ => (key.clone(), asked / hosts),
     });
-    let limits = parts
-        .iter()
-        .filter_map(|part| part.time_limits.keys().next());
-    let places = parts.iter().map(GroupPart::first_place);
+    let limits = sizes.iter();
+    let limits = limits.filter_map(|sizes| sizes.time_limits.keys().next());
     Request {
         each: HostResources::from_amounts(&each.collect()),
         demand,
         time_limit: limits.min().copied(),
         accepted_at: None,
-        place: places.min().unwrap_or(request.place),
+        place: place.copied().unwrap_or(request.place),
         ..request.clone()
     }
 }
 
 /// The most of each resource that any request of some parts of a group asks for; `request` is one of the group.
 pub(crate) fn most_demand_of(parts: &[GroupPart], request: &Request) -> Amounts {
-    demand_of(
-        parts,
-        request,
-        |amounts| amounts.keys().next_back().copied(),
-        u64::max,
-    )
+    let sizes: Vec<&Sizes> = parts.iter().map(|part| &part.sizes).collect();
+    let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
+    demand_of(&sizes, request, most, u64::max)
 }
 
-/// Of each resource the amount that `of_part` finds in the amounts of each part, and `of_two` chooses of two.
+/// Of each resource the amount that `of_one` finds in each of these, and `of_two` chooses of two.
 fn demand_of(
-    parts: &[GroupPart],
+    sizes: &[&Sizes],
     request: &Request,
-    of_part: impl Fn(&BTreeMap<u64, usize>) -> Option<u64>,
+    of_one: impl Fn(&BTreeMap<u64, usize>) -> Option<u64>,
     of_two: impl Fn(u64, u64) -> u64,
 ) -> Amounts {
     let keys = request.demand.iter().map(|(key, _)| key);
     let demand = keys.filter_map(|key| {
-        let amounts = parts.iter().filter_map(|part| part.amounts.get(key));
-        let of_parts = amounts.filter_map(&of_part);
-        Some((key.clone(), of_parts.reduce(&of_two)?))
+        let amounts = sizes.iter().filter_map(|sizes| sizes.amounts.get(key));
+        let found = amounts.filter_map(&of_one).reduce(&of_two)?;
+        Some((key.clone(), found))
     });
     demand.collect()
 }
