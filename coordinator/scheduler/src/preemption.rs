@@ -17,6 +17,7 @@ pub(crate) mod candidates;
 mod counting;
 pub(crate) mod ends;
 pub(crate) mod entitlement;
+mod excess_runs;
 mod gang;
 mod index;
 mod lower_bound;

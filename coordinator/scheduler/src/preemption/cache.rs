@@ -16,6 +16,7 @@ use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidates, candidates};
+use crate::preemption::excess_runs::{ExcessRun, excess_runs};
 
 /// A cache for each pool, valid while nothing changes.
 #[derive(Debug, Default)]
@@ -31,6 +32,7 @@ impl<'a> PoolCaches<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct CandidateCache<'a> {
     lists: RefCell<BTreeMap<CandidateKey<'a>, Rc<Candidates<'a>>>>,
+    excess_runs: RefCell<BTreeMap<&'a Subject, Rc<[ExcessRun<'a>]>>>,
     heads: HeadCache<'a>,
 }
 
@@ -53,7 +55,7 @@ impl<'a> CandidateCache<'a> {
     pub(crate) fn candidates(&self, in_pool: RequestInPool<'a>, now: Time) -> Rc<Candidates<'a>> {
         let RequestInPool { pool, request, .. } = in_pool;
         if pool.backfill.contains_key(&request.step) {
-            return Rc::new(candidates(in_pool, now, &self.heads));
+            return Rc::new(self.find(in_pool, now));
         }
         let in_share = in_pool.is_in_share();
         // A preemptible request preempts no run of its own subject, which others may do if it holds an excess.
@@ -68,10 +70,19 @@ impl<'a> CandidateCache<'a> {
             keys: request.demand.iter().map(|(key, _)| key.as_str()).collect(),
         };
         let mut lists = self.lists.borrow_mut();
-        let list = lists
-            .entry(key)
-            .or_insert_with(|| Rc::new(candidates(in_pool, now, &self.heads)));
+        let list = lists.entry(key);
+        let list = list.or_insert_with(|| Rc::new(self.find(in_pool, now)));
         Rc::clone(list)
+    }
+
+    fn find(&self, in_pool: RequestInPool<'a>, now: Time) -> Candidates<'a> {
+        candidates(in_pool, now, |subject, account| {
+            let mut known = self.excess_runs.borrow_mut();
+            let found = known.entry(subject);
+            let found =
+                found.or_insert_with(|| excess_runs(in_pool, subject, account, now, &self.heads));
+            Rc::clone(found)
+        })
     }
 
     pub(crate) fn heads(&self) -> &HeadCache<'a> {

@@ -24,13 +24,11 @@ use crate::model::host::{HardwareFilter, Host};
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::Run;
-use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::cache::HeadCache;
 use crate::preemption::entitlement::ResourceHolder;
+use crate::preemption::excess_runs::ExcessRun;
 use crate::preemption::share::{left_over_runs, runs_in_share};
-use crate::preemption::what_if::WhatIf;
 
 /// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +164,22 @@ pub(crate) fn held_by<'c, 'a: 'c>(
 }
 
 impl Candidate<'_> {
+    /// The same for a request inside its share, for which the share of the run's subject counts as a sum.
+    fn for_one_in_share(&self) -> Self {
+        Self {
+            in_share: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The same for a request that must borrow, for which it does not matter whether the run is left over.
+    fn for_borrower(&self) -> Self {
+        Self {
+            is_left_over: false,
+            ..self.clone()
+        }
+    }
+
     /// The run as the rule for resources that are not metered sees it.
     pub(crate) fn as_holder(&self) -> ResourceHolder<'_> {
         ResourceHolder {
@@ -193,102 +207,52 @@ struct RuleFor {
 }
 
 /// All runs that may be preempted by some rule. Those that their subjects would reclaim at once from a request that must
-/// borrow are set apart.
+/// borrow are set apart. `excess_of` finds the runs of a subject that holds more than its share.
 pub(crate) fn candidates<'a>(
     in_pool: RequestInPool<'a>,
     now: Time,
-    heads: &HeadCache<'a>,
+    excess_of: impl Fn(&'a Subject, &'a Account) -> Rc<[ExcessRun<'a>]>,
 ) -> Candidates<'a> {
-    let RequestInPool {
-        scheduler,
-        pool,
-        request,
-        ..
-    } = in_pool;
+    let RequestInPool { pool, request, .. } = in_pool;
     let in_share = in_pool.is_in_share();
     let by_priority = in_pool.preempts_by_priority(in_share);
     let budget = pool.loss_budget(now).filter(|_| by_priority);
     let mut found: Vec<Candidate<'a>> = Vec::new();
+    let mut returning = Vec::new();
     for (subject, other) in pool.accounts() {
-        let Ok(rule) = rule(in_pool, in_share, subject, other) else {
-            continue;
-        };
-        if rule == PreemptionRule::Excess && !holds_what_may_be_short(in_pool, other) {
-            continue;
-        }
-        let runs = other
-            .runs
-            .iter()
-            .filter_map(|id| Some((id, scheduler.run(id)?)));
-        let rule_for = RuleFor { rule, by_priority };
-        let runs = runs.filter(|(_, run)| protection(in_pool, rule_for, run, now).is_none());
-        let first = found.len();
-        found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
-        if rule == PreemptionRule::Excess {
-            match in_share {
-                true => mark_left_over(&mut found[first..], in_pool, other),
-                false => protect_reserved_share(&mut found[first..], in_pool, other),
+        match rule(in_pool, in_share, subject, other) {
+            Ok(PreemptionRule::Excess) if holds_what_may_be_short(in_pool, other) => {
+                let excess = excess_of(subject, other);
+                let open = excess.iter().filter(|run| !(by_priority && run.is_spared));
+                for ExcessRun {
+                    candidate, returns, ..
+                } in open
+                {
+                    let (found, candidate) = match in_share {
+                        true => (&mut found, candidate.for_one_in_share()),
+                        false if *returns => (&mut returning, candidate.for_borrower()),
+                        false => (&mut found, candidate.for_borrower()),
+                    };
+                    found.push(candidate);
+                }
             }
-            if budget.is_some() {
-                let found = found[first..].iter_mut();
-                found.for_each(|candidate| candidate.loss = pool.loss_of(candidate.run, now));
+            Ok(rule @ (PreemptionRule::Own | PreemptionRule::Backfill)) => {
+                let runs = other.runs.iter();
+                let runs = runs.filter_map(|id| Some((id, in_pool.scheduler.run(id)?)));
+                let runs = runs.filter(|(_, run)| unconditional_protection(in_pool, run).is_none());
+                found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
             }
+            Ok(PreemptionRule::Excess) | Err(_) => {}
         }
     }
     if let Some(backfill) = pool.backfill.get(&request.step) {
         add_backfill(&mut found, in_pool, backfill, now);
+        returning.retain(|it: &Candidate<'_>| !backfill.contains(it.id));
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
-    let (returning, found) = match in_share {
-        true => (Vec::new(), found),
-        false => set_returning_apart(in_pool, found, heads),
-    };
     Candidates {
         returning,
         ..Candidates::new(found, budget)
-    }
-}
-
-/// Splits off the runs that their subjects would reclaim at once, whichever others are preempted too. Those of the
-/// request's own subject stay: whether they return depends on how much it asks for.
-fn set_returning_apart<'a>(
-    in_pool: RequestInPool<'a>,
-    found: Vec<Candidate<'a>>,
-    heads: &HeadCache<'a>,
-) -> (Vec<Candidate<'a>>, Vec<Candidate<'a>>) {
-    let nothing = Reservations::default();
-    let mut what_if = WhatIf::new(in_pool, &nothing);
-    found.into_iter().partition(|candidate| {
-        let Candidate { id, run, .. } = *candidate;
-        if run.request.subject == in_pool.request.subject {
-            return false;
-        }
-        what_if.remove(id, run);
-        let returns = what_if.would_be_reclaimed(id, run, heads);
-        what_if.restore(id);
-        returns
-    })
-}
-
-/// Marks, for a request that must borrow, which resources a run holds within its subject's share.
-fn protect_reserved_share<'a>(
-    found: &mut [Candidate<'a>],
-    in_pool: RequestInPool<'a>,
-    other: &'a Account,
-) {
-    for (key, _) in in_pool.request.demand.iter() {
-        let held = runs_in_share(in_pool.scheduler, other, key.as_str());
-        for candidate in found.iter_mut().filter(|it| held.contains(it.id)) {
-            candidate.in_share.push(key.as_str());
-        }
-    }
-}
-
-/// Marks, for a request inside its share, which runs do not fit in their subject's share.
-fn mark_left_over(found: &mut [Candidate<'_>], in_pool: RequestInPool<'_>, other: &Account) {
-    let left_over = left_over_runs(in_pool.scheduler, in_pool.pool, other);
-    for candidate in found {
-        candidate.is_left_over = left_over.contains(candidate.id);
     }
 }
 
@@ -376,7 +340,7 @@ fn protection(
 }
 
 /// Protection of a run from requests that could preempt it only by priority.
-fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
+pub(crate) fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
     if pool.terms().priority_preemption == PriorityPreemption::Off {
         return Some(Protected::PriorityOff);
     }
@@ -437,7 +401,7 @@ fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, id: &AttemptId, ke
 }
 
 /// Protection of a run from all requests.
-fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) -> Option<Protected> {
+pub(crate) fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) -> Option<Protected> {
     match (run.is_releasing(), run.request.preemptible) {
         (true, _) => Some(Protected::Releasing),
         (false, false) => Some(Protected::NotPreemptible),
@@ -452,7 +416,7 @@ fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) -> Option<Pro
     }
 }
 
-fn candidate<'a>(
+pub(crate) fn candidate<'a>(
     id: &'a AttemptId,
     run: &'a Run,
     rule: PreemptionRule,

@@ -49,21 +49,6 @@ impl<'a> WhatIf<'a, '_> {
             .any(|request| self.would_reclaim(request, victims))
     }
 
-    /// Whether the subject of a foreign run would reclaim the resources at once if the run went, whichever others went
-    /// with it: for a request that must borrow.
-    pub(crate) fn would_be_reclaimed(
-        &self,
-        id: &AttemptId,
-        run: &'a Run,
-        heads: &HeadCache<'a>,
-    ) -> bool {
-        let waiting = heads.of_subject(self.in_pool, &run.request.subject);
-        // The run for which a frozen one waits may go too, and then it no longer waits.
-        let waiting = waiting.iter().filter(|request| request.resumes.is_none());
-        let mut back = waiting.copied().chain([&run.request]);
-        back.any(|request| self.would_reclaim(request, &[id]))
-    }
-
     /// Whether a request would be inside its reserved share once the victims are gone and the request in question runs.
     fn would_reclaim(&self, request: &Request, victims: &[&AttemptId]) -> bool {
         let RequestInPool {

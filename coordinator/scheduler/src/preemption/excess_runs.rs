@@ -1,0 +1,142 @@
+//! The runs of one subject that requests of others may preempt for what it holds beyond its share. They are the same for all
+//! these requests, so one check of a queue finds them once for each subject.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::{AttemptId, Subject};
+use sluice_common::time::Time;
+
+use crate::model::account::Account;
+use crate::model::pool::Pool;
+use crate::model::queue_order::fits_share;
+use crate::model::request::{Request, Run};
+use crate::model::scheduler::Scheduler;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::cache::HeadCache;
+use crate::preemption::candidates::{self, Candidate, PreemptionRule};
+use crate::preemption::share::{left_over_runs, runs_in_share};
+
+/// A run that may be preempted for what its subject holds beyond its share.
+#[derive(Clone, Debug)]
+pub(crate) struct ExcessRun<'a> {
+    /// As a candidate for any request; whether it is left over and which resources it holds within the share are both known.
+    pub(crate) candidate: Candidate<'a>,
+    /// Whether it is protected from priority.
+    pub(crate) is_spared: bool,
+    /// Whether its subject would reclaim at once what it loses, from a request that must borrow.
+    pub(crate) returns: bool,
+}
+
+/// Finds them, in victim order.
+pub(crate) fn excess_runs<'a>(
+    in_pool: RequestInPool<'a>,
+    subject: &'a Subject,
+    account: &'a Account,
+    now: Time,
+    heads: &HeadCache<'a>,
+) -> Rc<[ExcessRun<'a>]> {
+    let RequestInPool {
+        scheduler, pool, ..
+    } = in_pool;
+    let runs = account.runs.iter();
+    let runs = runs.filter_map(|id| Some((id, scheduler.run(id)?)));
+    let runs = runs.filter(|(_, run)| {
+        let protection = candidates::unconditional_protection(in_pool, run);
+        protection.is_none() && candidates::protected_until(pool, run, now).is_none()
+    });
+    let reclaimers = Reclaimers::of(in_pool, subject, account, heads);
+    let bounds_loss = pool.loss_budget(now).is_some();
+    let found = runs.map(|(id, run)| {
+        let rule = PreemptionRule::Excess;
+        let mut candidate = candidates::candidate(id, run, rule, account.priority(), now);
+        if bounds_loss {
+            candidate.loss = pool.loss_of(run, now);
+        }
+        ExcessRun {
+            candidate,
+            is_spared: candidates::protected_from_priority(pool, run, now).is_some(),
+            returns: reclaimers.take_back(id, run),
+        }
+    });
+    let mut found: Vec<ExcessRun<'a>> = found.collect();
+    let left_over = left_over_runs(scheduler, pool, account);
+    for excess in &mut found {
+        excess.candidate.is_left_over = left_over.contains(excess.candidate.id);
+    }
+    for (key, _) in account.used.iter() {
+        let held = runs_in_share(scheduler, account, key.as_str());
+        for excess in found.iter_mut().filter(|it| held.contains(it.candidate.id)) {
+            excess.candidate.in_share.push(key.as_str());
+        }
+    }
+    found.sort_unstable_by_key(|excess| excess.candidate.rank);
+    found.into()
+}
+
+/// The requests of a subject that would reclaim what one of its runs loses.
+struct Reclaimers<'a> {
+    scheduler: &'a Scheduler,
+    pool: &'a Pool,
+    account: &'a Account,
+    /// What the subject uses without the runs that are being released.
+    used: Amounts,
+    waiting: Vec<&'a Request>,
+}
+
+impl<'a> Reclaimers<'a> {
+    fn of(
+        in_pool: RequestInPool<'a>,
+        subject: &'a Subject,
+        account: &'a Account,
+        heads: &HeadCache<'a>,
+    ) -> Self {
+        let RequestInPool {
+            scheduler, pool, ..
+        } = in_pool;
+        let releasing = pool.releasing.iter().filter_map(|id| scheduler.run(id));
+        let own = releasing.filter(|run| run.request.subject == *subject);
+        let used = own.fold(account.used.clone(), |used, run| {
+            used.saturating_sub(&run.releases().1)
+        });
+        let waiting = heads.of_subject(in_pool, subject);
+        // A run for which a frozen one waits may be preempted together with it, and then it no longer waits.
+        let waiting = waiting.iter().filter(|request| request.resumes.is_none());
+        Self {
+            scheduler,
+            pool,
+            account,
+            used,
+            waiting: waiting.copied().collect(),
+        }
+    }
+
+    /// Whether one of them, or the run itself, would be inside the share once the run is gone, whichever others go with it.
+    fn take_back(&self, id: &AttemptId, run: &Run) -> bool {
+        let rest = self.used.saturating_sub(&run.releases().1);
+        let mut back = self.waiting.iter().copied().chain([&run.request]);
+        back.any(|request| self.would_be_in_share(request, id, &rest))
+    }
+
+    fn would_be_in_share(&self, request: &Request, gone: &AttemptId, rest: &Amounts) -> bool {
+        let Self {
+            scheduler,
+            pool,
+            account,
+            ..
+        } = self;
+        if account.policy.is_none() || !pool.asks_for_what_counts(account, request) {
+            return false;
+        }
+        let used = match request.preemptible {
+            true => rest,
+            false => &account.non_preemptible,
+        };
+        let mut used = alloc::borrow::Cow::Borrowed(used);
+        let asks = (Some(&request.step), request.preemptible);
+        let is_gone = |id: &AttemptId| id == gone || pool.releasing.contains(id);
+        scheduler.add_nominated(pool, account, asks, &mut used, is_gone);
+        fits_share(pool, account, request, &used)
+    }
+}
