@@ -28,7 +28,7 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 use blocked::{BlockedRequests, RequestGroup};
-use queue_walk::{QueueWalk, Queued};
+use queue_walk::{QueueWalk, Queued, Range};
 
 /// Number of classes from which on checking a group as a whole costs less than checking each of them.
 const CLASSES_CHECKED_AS_ONE: usize = 4;
@@ -245,7 +245,8 @@ impl Scheduler {
                     is_blocked,
                 } => (request, is_blocked),
                 Queued::Range { least, range } => {
-                    let blocked = self.is_blocked(pool, least, (rank, head_rank), now, &caches);
+                    let ranks = (rank, head_rank);
+                    let blocked = self.is_blocked(name, (least, range), ranks, now, &caches);
                     let may_be_head = |request: &Request| self.may_be_head(name, pool, request);
                     if !blocked {
                         walk.split(range);
@@ -293,29 +294,35 @@ impl Scheduler {
         stale.map(|step| Decision::Withdraw { step: step.clone() })
     }
 
-    /// Whether no request can start or preempt that is otherwise like this one, asks for at least as much, and is behind it.
-    /// `ranks` are its own and that of the head: what is kept for the head it may take no less than those behind it.
+    /// Whether no request of a range, for which `least` stands, can start or preempt. `ranks` are its own and that of the
+    /// head: what is kept for the head it may take no less than those behind it.
     fn is_blocked<'a>(
         &'a self,
-        pool: &'a Pool,
-        least: &'a Request,
+        name: &'a PoolName,
+        (least, range): (&'a Request, Range<'a>),
         (rank, head): (QueueRank, Option<QueueRank>),
         now: Time,
         caches: &PoolCaches<'a>,
     ) -> bool {
         let pools = self.pools_for(least);
-        let in_pool = RequestInPool::new(self, pool, least);
-        let group = in_pool.and_then(|in_pool| RequestGroup::of(in_pool, pools.len(), rank, head));
-        let is_blocked = || {
-            let outcome = self.outcome_of(least, &pools, now, caches);
-            matches!(
-                outcome,
-                RequestOutcome::Wait {
-                    holds_for_larger: true
-                }
-            )
+        let [(only, pool)] = pools[..] else {
+            return false;
         };
-        group.is_some() && is_blocked()
+        let Some(in_pool) = RequestInPool::new(self, pool, least).filter(|_| only == name) else {
+            return false;
+        };
+        let is_alike = RequestGroup::of(in_pool, pools.len(), rank, head).is_some();
+        if !is_alike || in_pool.find_placement().is_some() {
+            return false;
+        }
+        let in_pool = RequestInPool {
+            most: Some(range.most(least)),
+            ..in_pool
+        };
+        match preemption::outcome(in_pool, now, &caches.of_pool(only)) {
+            PreemptionOutcome::Impossible(failure) => failure.holds_for_larger,
+            PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => false,
+        }
     }
 
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Decision> {

@@ -40,6 +40,7 @@ use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::{CandidateCache, HeadCache};
 use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
+use crate::preemption::counting::could_one_ever_fit;
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
@@ -243,6 +244,10 @@ fn outcome_on_platform<'a>(
     if in_pool.own_gpus_are_reserved(&reserved.firm) {
         return PreemptionOutcome::impossible(NoPreemption::NotEnough);
     }
+    if in_pool.most.is_some() {
+        // Beside firm reservations alone it has the most room.
+        return outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
+    }
     let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
     let (&PreemptionOutcome::Impossible(mut failure), Some((head, reservations))) =
         (&found, &reserved.soft)
@@ -311,6 +316,13 @@ fn outcome_beside<'a>(
     let possible = hosts_that_could(in_pool, &what_if, index);
     // Several hosts are not looked at together.
     let could_cover = in_pool.request.hosts > 1 || !possible.is_empty();
+    if in_pool.most.is_some() {
+        let holds_for_larger = !could_cover || index.all().is_empty() && releasing.is_empty();
+        return PreemptionOutcome::Impossible(PreemptionFailure {
+            why: NoPreemption::NotEnough,
+            holds_for_larger,
+        });
+    }
     let offer = could_cover.then(|| cheapest(&what_if, index, &possible));
     let offer = offer.flatten();
     let Some(mut offer) = offer else {
@@ -454,6 +466,7 @@ fn hosts_that_could<'a>(
             && host.usable_for(in_pool.filter).cover(in_pool.request.each)
             && what_if.could_cover_on((node, host), *held)
             && in_pool.may_run_on(node)
+            && (in_pool.most.is_none() || could_one_ever_fit(what_if, index, node))
     });
     could.map(|(node, ..)| node).collect()
 }

@@ -13,11 +13,12 @@ use sluice_common::id::{PoolName, StepId};
 
 use super::Scheduler;
 use crate::model::account::Account;
-use crate::model::class_group::{ClassGroup, GroupPart, least_of_parts, most_demand_of};
+use crate::model::class_group::{ClassGroup, GroupPart, each_of, least_of_parts, most_demand_of};
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
 use crate::model::queue_order::{self, QueueRank, fits_share};
 use crate::model::request::Request;
+use crate::model::resources::HostResources;
 
 /// The next in queue order.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +131,11 @@ impl<'a> Range<'a> {
             halves.map(|_| OnceCell::new()).collect()
         });
         Some(halves.get(half)?.get_or_init(least))
+    }
+
+    /// The most that its requests ask for on each host; `least` stands for the range.
+    pub(super) fn most(&self, least: &Request) -> HostResources {
+        each_of(&most_demand_of(self.parts, least), least.hosts)
     }
 
     /// Its two halves; `None` if it has only one part.

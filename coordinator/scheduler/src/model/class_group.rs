@@ -228,15 +228,10 @@ pub(crate) fn least_of_parts(parts: &[GroupPart], request: &Request) -> Request 
 fn least_of(sizes: &[&Sizes], place: Option<&u64>, request: &Request) -> Request {
     let least = |amounts: &BTreeMap<u64, usize>| amounts.keys().next().copied();
     let demand = demand_of(sizes, request, least, u64::min);
-    let hosts = u64::from(request.hosts);
-    let each = demand.iter().map(|(key, asked)| match key.as_str() {
-        STEP_RUN => (key.clone(), asked),
-        _ => (key.clone(), asked / hosts),
-    });
     let limits = sizes.iter();
     let limits = limits.filter_map(|sizes| sizes.time_limits.keys().next());
     Request {
-        each: HostResources::from_amounts(&each.collect()),
+        each: each_of(&demand, request.hosts),
         demand,
         time_limit: limits.min().copied(),
         accepted_at: None,
@@ -250,6 +245,15 @@ pub(crate) fn most_demand_of(parts: &[GroupPart], request: &Request) -> Amounts 
     let sizes: Vec<&Sizes> = parts.iter().map(|part| &part.sizes).collect();
     let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
     demand_of(&sizes, request, most, u64::max)
+}
+
+/// Resources on each of several hosts that a request with this demand asks for.
+pub(crate) fn each_of(demand: &Amounts, hosts: u32) -> HostResources {
+    let each = demand.iter().map(|(key, asked)| match key.as_str() {
+        STEP_RUN => (key.clone(), asked),
+        _ => (key.clone(), asked / u64::from(hosts)),
+    });
+    HostResources::from_amounts(&each.collect())
 }
 
 /// Of each resource the amount that `of_one` finds in each of these, and `of_two` chooses of two.

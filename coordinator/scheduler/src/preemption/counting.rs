@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
+use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidate, PreemptionRule, held_by};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::{Shortage, WhatIf};
@@ -27,7 +28,9 @@ pub(crate) fn fill<'a, 'c, 'r>(
     hosts: &[NodeName],
     without: &BTreeSet<&'a AttemptId>,
 ) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a, 'r>)> {
-    if !could_ever_fit(what_if, index, hosts, without) {
+    if let [node] = hosts
+        && !could_ever_fit(what_if, index, node, without)
+    {
         return None;
     }
     let mut dead_ends = MAX_DEAD_ENDS;
@@ -53,16 +56,29 @@ pub(crate) fn fill<'a, 'c, 'r>(
     None
 }
 
-/// Whether a request that lacks only resources of one host would have room there if all went that may be taken first.
-/// Taking one run never lets another be taken, so no set makes room if these do not.
+/// Whether one of the requests for which one stands could have room on a host if all went that may be taken first.
+pub(crate) fn could_one_ever_fit<'a>(
+    what_if: &WhatIf<'a, '_>,
+    index: &CandidateIndex<'a, '_>,
+    node: &NodeName,
+) -> bool {
+    let RequestInPool { pool, account, .. } = index.in_pool;
+    let policy = account.policy.as_ref();
+    let has_limit = policy.is_some_and(|policy| !policy.limit.is_empty());
+    // Some may be short of more than the host has, for which other runs may be taken.
+    let may_lack_more = has_limit || !pool.terms().declared.is_empty();
+    may_lack_more || could_ever_fit(what_if, index, node, &BTreeSet::new())
+}
+
+/// Whether a request that lacks only resources of one host would have room there if all went that may be taken first. Taking
+/// one run never lets another be taken, so no set makes room if these do not.
 fn could_ever_fit<'a>(
     what_if: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, '_>,
-    hosts: &[NodeName],
+    node: &NodeName,
     without: &BTreeSet<&'a AttemptId>,
 ) -> bool {
-    let [node] = hosts else { return true };
-    let shortage = what_if.shortage(hosts);
+    let shortage = what_if.shortage(core::slice::from_ref(node));
     if what_if.shares_with_head() || !shortage.is_only_of_hosts() {
         return true;
     }

@@ -16,7 +16,7 @@ use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
 use crate::preemption::candidates::{self, Candidate, PreemptionRule};
-use crate::preemption::share::{left_over_runs, runs_in_share};
+use crate::preemption::share::{in_share_of_these, runs_of};
 
 /// A run that may be preempted for what its subject holds beyond its share.
 #[derive(Clone, Debug)]
@@ -40,9 +40,8 @@ pub(crate) fn excess_runs<'a>(
     let RequestInPool {
         scheduler, pool, ..
     } = in_pool;
-    let runs = account.runs.iter();
-    let runs = runs.filter_map(|id| Some((id, scheduler.run(id)?)));
-    let runs = runs.filter(|(_, run)| {
+    let all = runs_of(scheduler, account);
+    let runs = all.iter().copied().filter(|(_, run)| {
         let protection = candidates::unconditional_protection(in_pool, run);
         protection.is_none() && candidates::protected_until(pool, run, now).is_none()
     });
@@ -61,14 +60,14 @@ pub(crate) fn excess_runs<'a>(
         }
     });
     let mut found: Vec<ExcessRun<'a>> = found.collect();
-    let left_over = left_over_runs(scheduler, pool, account);
-    for excess in &mut found {
-        excess.candidate.is_left_over = left_over.contains(excess.candidate.id);
-    }
-    for (key, _) in account.used.iter() {
-        let held = runs_in_share(scheduler, account, key.as_str());
-        for excess in found.iter_mut().filter(|it| held.contains(it.candidate.id)) {
-            excess.candidate.in_share.push(key.as_str());
+    for key in account.used.iter().map(|(key, _)| key.as_str()) {
+        let fits = in_share_of_these(account, &all, key);
+        let counts = pool.counts_in_share(account, key);
+        for ExcessRun { candidate, .. } in &mut found {
+            match fits.contains(candidate.id) {
+                true => candidate.in_share.push(key),
+                false => candidate.is_left_over |= counts && candidate.run.demand().get(key) > 0,
+            }
         }
     }
     found.sort_unstable_by_key(|excess| excess.candidate.rank);

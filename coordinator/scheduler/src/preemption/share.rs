@@ -13,6 +13,16 @@ use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
 
+/// The runs of a subject that hold resources.
+pub(crate) fn runs_of<'a>(
+    scheduler: &'a Scheduler,
+    account: &'a Account,
+) -> Vec<(&'a AttemptId, &'a Run)> {
+    let runs = account.runs.iter();
+    runs.filter_map(|id| Some((id, scheduler.run(id)?)))
+        .collect()
+}
+
 /// The runs that fit in the share of `key` if it is filled with non-preemptible runs first, then the largest, then the
 /// oldest. Runs that are being released do not count.
 pub(crate) fn runs_in_share<'a>(
@@ -20,13 +30,22 @@ pub(crate) fn runs_in_share<'a>(
     account: &'a Account,
     key: &str,
 ) -> BTreeSet<&'a AttemptId> {
+    in_share_of_these(account, &runs_of(scheduler, account), key)
+}
+
+/// The same of all `runs` of the subject.
+pub(crate) fn in_share_of_these<'a>(
+    account: &Account,
+    runs: &[(&'a AttemptId, &'a Run)],
+    key: &str,
+) -> BTreeSet<&'a AttemptId> {
     let mut unused = account.reserved(key).unwrap_or(0);
     if unused == 0 {
         return BTreeSet::new();
     }
-    let runs = account.runs.iter();
-    let runs = runs.filter_map(|id| Some((id, scheduler.run(id)?)));
     let mut runs: Vec<(&AttemptId, &Run, u64)> = runs
+        .iter()
+        .copied()
         .filter(|(_, run)| !run.is_releasing())
         .map(|(id, run)| (id, run, run.demand().get(key)))
         .filter(|(.., held)| *held > 0)

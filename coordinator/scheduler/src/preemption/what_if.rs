@@ -289,7 +289,8 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         let left = self
             .in_pool
             .left_on((node, host), freed, &self.reservations);
-        request.each.less(left)
+        // Of several requests one may lack what the one that asks for least does not.
+        self.in_pool.most.unwrap_or(request.each).less(left)
     }
 
     pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {
