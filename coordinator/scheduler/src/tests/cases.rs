@@ -861,3 +861,23 @@ fn a_head_does_not_await_by_its_limit_a_run_that_should_have_ended() {
     let awaited: Vec<u32> = place.awaits.iter().map(|id| id.number).collect();
     assert_eq!(awaited, [1], "the run that ends within the hour");
 }
+
+/// Of two runs that were each enough, a borrower behind the head came to the one that the head waits for. The head would
+/// have started on what it frees, so the borrower waited, though the other run lets it start.
+#[test]
+fn who_would_let_the_head_start_is_left_out_though_it_is_the_first_victim() {
+    let mut harness = harness(&[], &[2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 0, 4);
+    let awaited = next("a", 1, 4);
+    let head = next("c", 2, 0);
+    let waiter = next("b", 1, 3);
+    assert_eq!(running(&harness), [awaited, waiter], "{}", harness.history);
+    assert!(harness.judge.nominations.contains_key(&head));
+}
