@@ -881,3 +881,24 @@ fn who_would_let_the_head_start_is_left_out_though_it_is_the_first_victim() {
     assert_eq!(running(&harness), [awaited, waiter], "{}", harness.history);
     assert!(harness.judge.nominations.contains_key(&head));
 }
+
+/// A request that may take its own run is not short of memory beside the head: the head is promised nothing of what is
+/// free as long as the run that it awaits holds as much as it needs. So that run, which is in its subject's share and
+/// borrows memory from GPUs, does not go instead.
+#[test]
+fn what_the_head_does_not_need_yet_is_not_short() {
+    let mut harness = harness(&[], &[2], true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 1, &[(GPU, 1)], &[]);
+    let own = submission("a", &[(GPU, 1), (MCPU, 500)], true);
+    let own = submit(&mut harness, &own);
+    let foreign = submission("c", &[(GPU, 1), (MEM, 5), (MCPU, 500)], true);
+    let foreign = submit(&mut harness, &foreign);
+    let head = submission("a", &[(MEM, 4), (MCPU, 500)], false);
+    let head = submit(&mut harness, &head);
+    let waiter = submission("a", &[(GPU, 1), (MEM, 1), (MCPU, 500)], false);
+    let waiter = submit(&mut harness, &waiter);
+    assert!(harness.judge.nominations.contains_key(&head));
+    release(&mut harness, &own);
+    assert_eq!(running(&harness), [foreign, waiter], "{}", harness.history);
+}

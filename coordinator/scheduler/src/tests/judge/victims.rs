@@ -308,13 +308,13 @@ impl Judge {
             ask,
             pool,
             hosts,
-            awaits,
             keeps,
             ..
         } = preemption;
         let anyhow = preemption.gone_with(counted);
-        // Resources of awaited runs go to their head first.
-        let reservations = &keeps(self, pool, ask, awaits);
+        // The head is promised what it needs "beyond what those runs hold" that it awaits: its part of a run only once
+        // that run is counted. What is free beside both is not short.
+        let reservations = &keeps(self, pool, ask, &anyhow);
         let mut short: BTreeSet<usize> = self
             .short_in_pool(pool, ask, &anyhow, reservations)
             .collect();
@@ -526,13 +526,12 @@ impl Judge {
             ask,
             pool,
             hosts,
-            awaits,
             keeps,
             ..
         } = preemption;
         let counted = gone.intersection(preemption.victims).cloned().collect();
         let anyhow = preemption.gone_with(&counted);
-        let reservations = &keeps(self, pool, ask, awaits);
+        let reservations = &keeps(self, pool, ask, &anyhow);
         let run = &self.runs[id];
         let hosts = hosts.iter().filter(|node| run.holding.contains(*node));
         let hosts = hosts.filter(|node| {
@@ -747,13 +746,8 @@ impl Judge {
         order.sort_by_cached_key(|id| self.victim_order(preemption, id));
         let mut counted = RemovedRuns::new();
         order.into_iter().any(|id| {
-            // The head gets its part of a run that it awaits when that run goes, and nothing of those that go before.
-            let so_far = JudgedPreemption {
-                victims: &first,
-                awaits: &counted,
-                ..preemption
-            };
-            let has_none = self.victim_has_a_ground(so_far, id, &counted).is_err();
+            let all = preemption.of(&first);
+            let has_none = self.victim_has_a_ground(all, id, &counted).is_err();
             counted.insert(id.clone());
             has_none
         })
