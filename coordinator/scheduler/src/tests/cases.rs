@@ -882,6 +882,25 @@ fn who_would_let_the_head_start_is_left_out_though_it_is_the_first_victim() {
     assert!(harness.judge.nominations.contains_key(&head));
 }
 
+/// The same where the head would start only if both of the first victims went: then one of them is enough to leave out.
+#[test]
+fn of_two_that_would_let_the_head_start_one_is_left_out() {
+    let mut harness = harness(&[], &[3], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 0, 2);
+    let awaited = next("a", 1, 3);
+    next("a", 1, 3);
+    next("c", 3, 0);
+    let waiter = next("b", 1, 5);
+    assert_eq!(running(&harness), [awaited, waiter], "{}", harness.history);
+}
+
 /// A request that may take its own run is not short of memory beside the head: the head is promised nothing of what is
 /// free as long as the run that it awaits holds as much as it needs. So that run, which is in its subject's share and
 /// borrows memory from GPUs, does not go instead.
