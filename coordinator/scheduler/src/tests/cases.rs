@@ -921,3 +921,29 @@ fn what_the_head_does_not_need_yet_is_not_short() {
     release(&mut harness, &own);
     assert_eq!(running(&harness), [foreign, waiter], "{}", harness.history);
 }
+
+/// A gang that prefers one rack is placed around the head first: it gives nothing back to be near, and takes what is kept
+/// for the head only if nothing else has room.
+#[test]
+fn a_gang_is_not_backfill_only_to_be_near() {
+    for (gpus, near) in [([1, 4, 1], false), ([0, 4, 1], true)] {
+        let mut harness = harness(&[], &gpus, false);
+        for (n, rack) in [(0, 0), (1, 1), (2, 1)] {
+            harness.put_in_rack(&node(n), Some(rack));
+        }
+        harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+        let of = |gpus| submission("a", &[(GPU, gpus), (MCPU, 500)], true);
+        submit(&mut harness, &of(2));
+        let head = submit(&mut harness, &of(4));
+        let gang = Submission {
+            nodes: 2,
+            one_rack: Some(false),
+            ..of(1)
+        };
+        let gang = submit(&mut harness, &gang);
+        let mut runs = harness.judge.runs.values();
+        let run = runs.find(|run| run.ask.step == gang).expect("it runs");
+        assert_eq!(run.holding.contains(&node(1)), near);
+        assert_eq!(run.backfill.contains(&head), near);
+    }
+}
