@@ -947,3 +947,54 @@ fn a_gang_is_not_backfill_only_to_be_near() {
         assert_eq!(run.backfill.contains(&head), near);
     }
 }
+
+/// A request in share that borrows cores from GPUs came to a large run and a small one. The small one would have been in
+/// share again, because the large one goes, so that the request left out small runs alone, and waited: two of these are
+/// enough, and stay beyond the share that the large one fills.
+#[test]
+fn who_would_bring_the_others_back_is_left_out() {
+    let mut harness = SchedulerHarness::new(false);
+    harness.put_pool(&pool(0), &[], 0, PoolRules::default());
+    let has = units(&[(GPU, 5), (MCPU, 3000), (MEM, 4)]);
+    harness.put_host(&node(0), &pool(0), has, true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    let mut next = |name, gpus, mcpu| {
+        let each = [(GPU, gpus), (MCPU, mcpu)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 1, 500);
+    next("a", 1, 500);
+    let large = next("a", 3, 500);
+    let waiter = next("b", 1, 2500);
+    assert_eq!(running(&harness), [large, waiter], "{}", harness.history);
+}
+
+/// A request that borrows cores from GPUs came to a run that it may reclaim and to one that went past it. Either would have
+/// been in share again without both, so that both were left out; with a run that is never in share in place of the first,
+/// the second stays out of its share.
+#[test]
+fn one_of_two_that_would_come_back_is_left_out() {
+    let mut harness = SchedulerHarness::new(false);
+    harness.put_pool(&pool(0), &[], 0, PoolRules::default());
+    for (n, gpus) in [(0, 1), (1, 2)] {
+        let has = units(&[(GPU, gpus), (MCPU, 64_000), (MEM, 7)]);
+        harness.put_host(&node(n), &pool(0), has, true);
+    }
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(MEM, 5)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(MEM, 3)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("b", 0, 2);
+    next("a", 0, 0);
+    next("b", 2, 1);
+    let kept = next("b", 0, 2);
+    let waiter = next("a", 0, 5);
+    harness.lose_host(&node(0));
+    settle(&mut harness);
+    let running = running(&harness);
+    assert!(running.contains(&kept), "{}", harness.history);
+    assert!(running.contains(&waiter), "{}", harness.history);
+}
