@@ -91,7 +91,9 @@ impl Judge {
     }
 
     /// "A waiter may take no set if an earlier nominated request would then take back or preempt the waiter itself": asked
-    /// of the head, on whose units the waiter would be backfill, on the waiter's host and where it is nominated.
+    /// of the head, on whose units the waiter would be backfill, on the waiter's host and where it is nominated. "Nobody else
+    /// can take" what a waiter whose victims go is promised, the head no more than others: it does not start at once if that
+    /// would use the limit or share of such a waiter of its own subject.
     fn no_start_is_taken_back_at_once(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         let JudgedPreemption {
             ask,
@@ -109,11 +111,12 @@ impl Judge {
         }
         let ahead = &self.waiting[head];
         let firm = self.firm_promises(pool, ahead, awaits);
+        let may_start = self.leaves_promises_possible(pool, ahead, awaits);
         let mut choices = self.choices(pool, ahead).into_iter();
         let back = choices.find(|choice| {
             let is_nominated = *choice == self.nominations[head].hosts;
             let there = is_nominated || (ahead.nodes == 1 && hosts.contains(&choice[0]));
-            there && self.fits(pool, ahead, choice, awaits, &firm)
+            there && may_start && self.fits(pool, ahead, choice, awaits, &firm)
         });
         rule("no_start_is_taken_back_at_once", back.is_none(), || {
             format!("{} would give {back:?} back to {head}", ask.step)
