@@ -12,6 +12,7 @@
 //! would help. `ends` finds the runs that a request waits for if it preempts none, and `preemption_risk` the runs that
 //! could be preempted at all.
 
+mod as_backfill;
 pub(crate) mod cache;
 pub(crate) mod candidates;
 mod counting;
@@ -38,13 +39,14 @@ use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::as_backfill::outcome_as_backfill;
 use crate::preemption::cache::{CandidateCache, HeadCache};
 use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
 use crate::preemption::counting::could_one_ever_fit;
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
-use crate::preemption::stability::{own_victims_would_reclaim, would_be_taken_back_by};
+use crate::preemption::stability::own_victims_would_reclaim;
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
 /// The runs that a request would preempt, and where it would then run.
@@ -255,18 +257,10 @@ fn outcome_on_platform<'a>(
         return found;
     };
     if reserved.allows_backfill(in_pool.request) {
-        let as_backfill = outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
-        match &as_backfill {
-            PreemptionOutcome::Preempt(plan)
-                if would_be_taken_back_by(in_pool, head, &reserved.firm, plan) =>
-            {
-                failure = failure.and(false);
-            }
-            PreemptionOutcome::Preempt(_)
-            | PreemptionOutcome::AwaitRelease(_)
-            | PreemptionOutcome::Impossible(_) => {
-                return as_backfill.and(failure.holds_for_larger);
-            }
+        let head = (head, &reserved.firm);
+        match outcome_as_backfill(in_pool, head, candidates, heads) {
+            Some(found) => return found.and(failure.holds_for_larger),
+            None => failure = failure.and(false),
         }
     }
     let head = queue_head(in_pool, head, &reserved.firm);

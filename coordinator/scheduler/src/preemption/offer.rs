@@ -11,7 +11,7 @@ use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::WhatIf;
 
 /// Number of sets that are tried on the same hosts, if the victims of each would reclaim the resources at once.
-const MAX_SETS: usize = 4;
+const MAX_SETS: usize = 8;
 
 /// Cost of a set of victims; the lowest is best.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,26 +31,35 @@ pub(crate) struct Offer<'a, 'c> {
 
 impl<'a, 'c> Offer<'a, 'c> {
     /// The cheapest set of victims on `hosts`; `None` if none makes room there or it loses more than is allowed. If only
-    /// sets count that the victims would not reclaim at once, those that would are left out, and the next set is tried.
+    /// sets count that the victims would not reclaim at once, those that would are left out, and the next set is tried; if
+    /// that leads nowhere, other parts of the first set are left out.
     pub(crate) fn for_hosts(
         what_if: &WhatIf<'a, '_>,
         index: &CandidateIndex<'a, 'c>,
         mut hosts: Vec<NodeName>,
     ) -> Option<Self> {
-        let mut without = BTreeSet::new();
+        let mut untried = Vec::from([BTreeSet::new()]);
         for _ in 0..MAX_SETS {
-            let (mut taken, after) = fill(what_if, index, &hosts, &without)?;
+            let mut without = untried.pop()?;
+            let Some((mut taken, after)) = fill(what_if, index, &hosts, &without) else {
+                continue;
+            };
             prune(after, &hosts, &mut taken);
             let stopped = taken.iter().copied();
             let stopped = stopped.filter(|candidate| !candidate.run.may_be_frozen());
             if !index.covers_loss(stopped) {
-                return None;
+                continue;
             }
             let offer = Self { hosts, taken };
             if !index.must_last || !offer.would_be_taken_back(what_if, index) {
                 return Some(offer);
             }
-            without.extend(offer.returning(what_if, index));
+            let returning = offer.returning(what_if, index);
+            if without.is_empty() {
+                untried.extend(offer.ways_around(&returning));
+            }
+            without.extend(returning);
+            untried.push(without);
             hosts = offer.hosts;
         }
         None
@@ -84,6 +93,17 @@ impl<'a, 'c> Offer<'a, 'c> {
             true => all,
             false => alone,
         }
+    }
+
+    /// Sets to leave out instead of all victims that return, the last to try first: one of these victims, or else the
+    /// others, whose end may be what brings these back into their share.
+    fn ways_around(&self, returning: &[&'a AttemptId]) -> Vec<BTreeSet<&'a AttemptId>> {
+        let others = self.victims().into_iter();
+        let others: BTreeSet<&AttemptId> = others.filter(|id| !returning.contains(id)).collect();
+        let one = returning.iter().rev().map(|id| BTreeSet::from([*id]));
+        let one = one.filter(|_| returning.len() > 1);
+        let others = Some(others).filter(|others| !others.is_empty());
+        others.into_iter().chain(one).collect()
     }
 
     fn victims(&self) -> Vec<&'a AttemptId> {

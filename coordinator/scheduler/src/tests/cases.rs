@@ -861,3 +861,140 @@ fn a_head_does_not_await_by_its_limit_a_run_that_should_have_ended() {
     let awaited: Vec<u32> = place.awaits.iter().map(|id| id.number).collect();
     assert_eq!(awaited, [1], "the run that ends within the hour");
 }
+
+/// Of two runs that were each enough, a borrower behind the head came to the one that the head waits for. The head would
+/// have started on what it frees, so the borrower waited, though the other run lets it start.
+#[test]
+fn who_would_let_the_head_start_is_left_out_though_it_is_the_first_victim() {
+    let mut harness = harness(&[], &[2], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 0, 4);
+    let awaited = next("a", 1, 4);
+    let head = next("c", 2, 0);
+    let waiter = next("b", 1, 3);
+    assert_eq!(running(&harness), [awaited, waiter], "{}", harness.history);
+    assert!(harness.judge.nominations.contains_key(&head));
+}
+
+/// The same where the head would start only if both of the first victims went: then one of them is enough to leave out.
+#[test]
+fn of_two_that_would_let_the_head_start_one_is_left_out() {
+    let mut harness = harness(&[], &[3], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 0, 2);
+    let awaited = next("a", 1, 3);
+    next("a", 1, 3);
+    next("c", 3, 0);
+    let waiter = next("b", 1, 5);
+    assert_eq!(running(&harness), [awaited, waiter], "{}", harness.history);
+}
+
+/// A request that may take its own run is not short of memory beside the head: the head is promised nothing of what is
+/// free as long as the run that it awaits holds as much as it needs. So that run, which is in its subject's share and
+/// borrows memory from GPUs, does not go instead.
+#[test]
+fn what_the_head_does_not_need_yet_is_not_short() {
+    let mut harness = harness(&[], &[2], true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 1, &[(GPU, 1)], &[]);
+    let own = submission("a", &[(GPU, 1), (MCPU, 500)], true);
+    let own = submit(&mut harness, &own);
+    let foreign = submission("c", &[(GPU, 1), (MEM, 5), (MCPU, 500)], true);
+    let foreign = submit(&mut harness, &foreign);
+    let head = submission("a", &[(MEM, 4), (MCPU, 500)], false);
+    let head = submit(&mut harness, &head);
+    let waiter = submission("a", &[(GPU, 1), (MEM, 1), (MCPU, 500)], false);
+    let waiter = submit(&mut harness, &waiter);
+    assert!(harness.judge.nominations.contains_key(&head));
+    release(&mut harness, &own);
+    assert_eq!(running(&harness), [foreign, waiter], "{}", harness.history);
+}
+
+/// A gang that prefers one rack is placed around the head first: it gives nothing back to be near, and takes what is kept
+/// for the head only if nothing else has room.
+#[test]
+fn a_gang_is_not_backfill_only_to_be_near() {
+    for (gpus, near) in [([1, 4, 1], false), ([0, 4, 1], true)] {
+        let mut harness = harness(&[], &gpus, false);
+        for (n, rack) in [(0, 0), (1, 1), (2, 1)] {
+            harness.put_in_rack(&node(n), Some(rack));
+        }
+        harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+        let of = |gpus| submission("a", &[(GPU, gpus), (MCPU, 500)], true);
+        submit(&mut harness, &of(2));
+        let head = submit(&mut harness, &of(4));
+        let gang = Submission {
+            nodes: 2,
+            one_rack: Some(false),
+            ..of(1)
+        };
+        let gang = submit(&mut harness, &gang);
+        let mut runs = harness.judge.runs.values();
+        let run = runs.find(|run| run.ask.step == gang).expect("it runs");
+        assert_eq!(run.holding.contains(&node(1)), near);
+        assert_eq!(run.backfill.contains(&head), near);
+    }
+}
+
+/// A request in share that borrows cores from GPUs came to a large run and a small one. The small one would have been in
+/// share again, because the large one goes, so that the request left out small runs alone, and waited: two of these are
+/// enough, and stay beyond the share that the large one fills.
+#[test]
+fn who_would_bring_the_others_back_is_left_out() {
+    let mut harness = SchedulerHarness::new(false);
+    harness.put_pool(&pool(0), &[], 0, PoolRules::default());
+    let has = units(&[(GPU, 5), (MCPU, 3000), (MEM, 4)]);
+    harness.put_host(&node(0), &pool(0), has, true);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    let mut next = |name, gpus, mcpu| {
+        let each = [(GPU, gpus), (MCPU, mcpu)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("a", 1, 500);
+    next("a", 1, 500);
+    let large = next("a", 3, 500);
+    let waiter = next("b", 1, 2500);
+    assert_eq!(running(&harness), [large, waiter], "{}", harness.history);
+}
+
+/// A request that borrows cores from GPUs came to a run that it may reclaim and to one that went past it. Either would have
+/// been in share again without both, so that both were left out; with a run that is never in share in place of the first,
+/// the second stays out of its share.
+#[test]
+fn one_of_two_that_would_come_back_is_left_out() {
+    let mut harness = SchedulerHarness::new(false);
+    harness.put_pool(&pool(0), &[], 0, PoolRules::default());
+    for (n, gpus) in [(0, 1), (1, 2)] {
+        let has = units(&[(GPU, gpus), (MCPU, 64_000), (MEM, 7)]);
+        harness.put_host(&node(n), &pool(0), has, true);
+    }
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(MEM, 5)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(MEM, 3)], &[]);
+    let mut next = |name, gpus, mem| {
+        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
+        submit(&mut harness, &submission(name, &each, true))
+    };
+    next("b", 0, 2);
+    next("a", 0, 0);
+    next("b", 2, 1);
+    let kept = next("b", 0, 2);
+    let waiter = next("a", 0, 5);
+    harness.lose_host(&node(0));
+    settle(&mut harness);
+    let running = running(&harness);
+    assert!(running.contains(&kept), "{}", harness.history);
+    assert!(running.contains(&waiter), "{}", harness.history);
+}

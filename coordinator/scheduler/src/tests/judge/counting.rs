@@ -9,7 +9,7 @@ use super::victims::JudgedPreemption;
 
 impl<'a> JudgedPreemption<'a> {
     /// The same for other victims only.
-    fn of<'b>(&self, victims: &'b RemovedRuns) -> JudgedPreemption<'b>
+    pub(super) fn of<'b>(&self, victims: &'b RemovedRuns) -> JudgedPreemption<'b>
     where
         'a: 'b,
     {

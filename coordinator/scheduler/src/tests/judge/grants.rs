@@ -108,7 +108,9 @@ impl Judge {
         })
     }
 
-    /// "A gang that prefers one domain takes hosts of several only if none has room."
+    /// "A gang that prefers one domain takes hosts of several only if none has room." Requests behind the head "are granted
+    /// around it": what is kept for it is room only for a gang that has to take of it wherever it goes. It gives nothing
+    /// back to be near.
     fn one_rack_is_tried_first(
         &self,
         ask: &JudgedRequest,
@@ -129,10 +131,24 @@ impl Judge {
             platforms: asked.or_else(any).cloned().into_iter().collect(),
             ..ask.clone()
         };
-        let nearer = prefers && self.could_start(pool, &there);
+        let head = self.head_before(pool, ask);
+        let is_beside = head.is_some_and(|head| !self.touches(head, ask, pool, hosts));
+        let nearer = prefers
+            && match is_beside {
+                true => self.could_start_beside_the_head(pool, &there),
+                false => self.could_start(pool, &there),
+            };
         rule("one_rack_is_tried_first", !nearer, || {
             format!("{} goes to {hosts:?}, of two racks", ask.step)
         })
+    }
+
+    /// Whether a request could start on free resources of which nothing is kept for others.
+    fn could_start_beside_the_head(&self, pool: &PoolName, ask: &JudgedRequest) -> bool {
+        let nothing = RemovedRuns::new();
+        let promised = self.promised(pool, ask, &nothing);
+        let mut choices = self.choices(pool, ask).into_iter();
+        choices.any(|hosts| self.fits(pool, ask, &hosts, &nothing, &promised))
     }
 
     /// "Units granted never exceed capacity, on any host, for any key."

@@ -91,7 +91,9 @@ impl Judge {
     }
 
     /// "A waiter may take no set if an earlier nominated request would then take back or preempt the waiter itself": asked
-    /// of the head, on whose units the waiter would be backfill, on the waiter's host and where it is nominated.
+    /// of the head, on whose units the waiter would be backfill, on the waiter's host and where it is nominated. "Nobody else
+    /// can take" what a waiter whose victims go is promised, the head no more than others: it does not start at once if that
+    /// would use the limit or share of such a waiter of its own subject.
     fn no_start_is_taken_back_at_once(&self, preemption: JudgedPreemption<'_>) -> RuleResult {
         let JudgedPreemption {
             ask,
@@ -109,11 +111,12 @@ impl Judge {
         }
         let ahead = &self.waiting[head];
         let firm = self.firm_promises(pool, ahead, awaits);
+        let may_start = self.leaves_promises_possible(pool, ahead, awaits);
         let mut choices = self.choices(pool, ahead).into_iter();
         let back = choices.find(|choice| {
             let is_nominated = *choice == self.nominations[head].hosts;
             let there = is_nominated || (ahead.nodes == 1 && hosts.contains(&choice[0]));
-            there && self.fits(pool, ahead, choice, awaits, &firm)
+            there && may_start && self.fits(pool, ahead, choice, awaits, &firm)
         });
         rule("no_start_is_taken_back_at_once", back.is_none(), || {
             format!("{} would give {back:?} back to {head}", ask.step)
@@ -308,13 +311,13 @@ impl Judge {
             ask,
             pool,
             hosts,
-            awaits,
             keeps,
             ..
         } = preemption;
         let anyhow = preemption.gone_with(counted);
-        // Resources of awaited runs go to their head first.
-        let reservations = &keeps(self, pool, ask, awaits);
+        // The head is promised what it needs "beyond what those runs hold" that it awaits: its part of a run only once
+        // that run is counted. What is free beside both is not short.
+        let reservations = &keeps(self, pool, ask, &anyhow);
         let mut short: BTreeSet<usize> = self
             .short_in_pool(pool, ask, &anyhow, reservations)
             .collect();
@@ -526,13 +529,12 @@ impl Judge {
             ask,
             pool,
             hosts,
-            awaits,
             keeps,
             ..
         } = preemption;
         let counted = gone.intersection(preemption.victims).cloned().collect();
         let anyhow = preemption.gone_with(&counted);
-        let reservations = &keeps(self, pool, ask, awaits);
+        let reservations = &keeps(self, pool, ask, &anyhow);
         let run = &self.runs[id];
         let hosts = hosts.iter().filter(|node| run.holding.contains(*node));
         let hosts = hosts.filter(|node| {
@@ -747,13 +749,8 @@ impl Judge {
         order.sort_by_cached_key(|id| self.victim_order(preemption, id));
         let mut counted = RemovedRuns::new();
         order.into_iter().any(|id| {
-            // The head gets its part of a run that it awaits when that run goes, and nothing of those that go before.
-            let so_far = JudgedPreemption {
-                victims: &first,
-                awaits: &counted,
-                ..preemption
-            };
-            let has_none = self.victim_has_a_ground(so_far, id, &counted).is_err();
+            let all = preemption.of(&first);
+            let has_none = self.victim_has_a_ground(all, id, &counted).is_err();
             counted.insert(id.clone());
             has_none
         })
