@@ -10,7 +10,7 @@
 //! | 5 | nomination: the first request that can neither start nor preempt gets the resources that are released next | [`Scheduler::next_decision`], `preemption/ends.rs` |
 
 mod blocked;
-mod queue_walk;
+mod queue_scan;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -28,7 +28,7 @@ use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 use blocked::{BlockedRequests, RequestGroup};
-use queue_walk::{QueueWalk, Queued, Range};
+use queue_scan::{QueueScan, Queued, Range};
 
 /// Number of classes from which on checking a group as a whole costs less than checking each of them.
 const CLASSES_CHECKED_AS_ONE: usize = 4;
@@ -233,12 +233,12 @@ impl Scheduler {
         classes: usize,
     ) -> Option<Decision> {
         let head_rank = self.head_rank(pool);
-        let groups = queue_walk::groups_of(self, pool, classes);
+        let groups = queue_scan::groups_of(self, pool, classes);
         let caches = PoolCaches::default();
-        let mut walk = QueueWalk::new(self, name, pool, &groups);
+        let mut scan = QueueScan::new(self, name, pool, &groups);
         let mut head: Option<BlockedHead<'_>> = None;
         let mut blocked = BlockedRequests::default();
-        while let Some((rank, queued)) = walk.next() {
+        while let Some((rank, queued)) = scan.next() {
             let (request, is_blocked) = match queued {
                 Queued::Request {
                     request,
@@ -249,9 +249,9 @@ impl Scheduler {
                     let blocked = self.is_blocked(name, (least, range), ranks, now, &caches);
                     let may_be_head = |request: &Request| self.may_be_head(name, pool, request);
                     if !blocked {
-                        walk.split(range);
+                        scan.split(range);
                     } else if head.is_none() && may_be_head(least) {
-                        walk.pass_over(range, may_be_head);
+                        scan.pass_over(range, may_be_head);
                     }
                     continue;
                 }

@@ -21,12 +21,12 @@ pub(crate) struct ClassGroup {
     parts: Vec<GroupPart>,
     /// Places of all requests of these classes.
     places: BTreeSet<u64>,
-    sizes: Sizes,
+    count: ClassCount,
 }
 
-/// How much classes ask for, and how long their requests may run.
+/// Amounts that classes ask for, and their time limits.
 #[derive(Clone, Debug, Default)]
-struct Sizes {
+struct ClassCount {
     /// Number of classes that ask for each amount of a resource.
     amounts: BTreeMap<ResourceKey, BTreeMap<u64, usize>>,
     /// Number of classes with each time limit.
@@ -38,7 +38,7 @@ struct Sizes {
 pub(crate) struct GroupPart {
     /// Places of the requests of each class.
     classes: BTreeMap<RequestClass, BTreeSet<u64>>,
-    sizes: Sizes,
+    count: ClassCount,
     /// The first place of all.
     first_place: u64,
 }
@@ -53,7 +53,7 @@ impl PartialEq for ClassGroup {
 
 impl Eq for ClassGroup {}
 
-impl Sizes {
+impl ClassCount {
     fn insert(&mut self, class: &RequestClass) {
         let (demand, time_limit) = class.size();
         for (key, asked) in demand.iter() {
@@ -89,7 +89,7 @@ impl ClassGroup {
             return;
         };
         if !part.classes.contains_key(&class) {
-            self.sizes.insert(&class);
+            self.count.insert(&class);
         }
         part.insert(class, BTreeSet::from([place]));
         if part.classes.len() > MAX_CLASSES_OF_PART {
@@ -105,7 +105,7 @@ impl ClassGroup {
             return;
         };
         if part.remove(class, place) {
-            self.sizes.remove(class);
+            self.count.remove(class);
         }
         if part.classes.is_empty() {
             self.parts.remove(at);
@@ -122,7 +122,7 @@ impl ClassGroup {
         self.parts.partition_point(begins).saturating_sub(1)
     }
 
-    /// Its classes in parts, in order.
+    /// The classes in parts, in order.
     pub(crate) fn parts(&self) -> &[GroupPart] {
         &self.parts
     }
@@ -149,7 +149,7 @@ impl ClassGroup {
 
     /// Whether all its requests ask for the same amount of each resource that `counts`.
     pub(crate) fn is_alike_in(&self, counts: impl Fn(&str) -> bool) -> bool {
-        let amounts = self.sizes.amounts.iter();
+        let amounts = self.count.amounts.iter();
         let mut counted = amounts.filter(|(key, _)| counts(key.as_str()));
         counted.all(|(_, amounts)| amounts.len() == 1)
     }
@@ -157,7 +157,7 @@ impl ClassGroup {
     /// A request that asks for no more of anything than any of the group, runs no longer, may run in pools of any age, goes
     /// before them, and is otherwise like `request`, which is one of them.
     pub(crate) fn least(&self, request: &Request) -> Request {
-        least_of(&[&self.sizes], self.places.first(), request)
+        least_of(&[&self.count], self.places.first(), request)
     }
 }
 
@@ -172,7 +172,7 @@ impl GroupPart {
             known.extend(places);
             return;
         }
-        self.sizes.insert(&class);
+        self.count.insert(&class);
         self.classes.insert(class, places);
     }
 
@@ -184,7 +184,7 @@ impl GroupPart {
         let was_there = places.remove(&place);
         let is_over = was_there && places.is_empty();
         if is_over {
-            self.sizes.remove(class);
+            self.count.remove(class);
             self.classes.remove(class);
         }
         if place == self.first_place {
@@ -220,16 +220,16 @@ impl GroupPart {
 
 /// The same as [`ClassGroup::least`], of some parts of a group.
 pub(crate) fn least_of_parts(parts: &[GroupPart], request: &Request) -> Request {
-    let sizes: Vec<&Sizes> = parts.iter().map(|part| &part.sizes).collect();
+    let counts: Vec<&ClassCount> = parts.iter().map(|part| &part.count).collect();
     let places = parts.iter().map(|part| &part.first_place);
-    least_of(&sizes, places.min(), request)
+    least_of(&counts, places.min(), request)
 }
 
-fn least_of(sizes: &[&Sizes], place: Option<&u64>, request: &Request) -> Request {
+fn least_of(counts: &[&ClassCount], place: Option<&u64>, request: &Request) -> Request {
     let least = |amounts: &BTreeMap<u64, usize>| amounts.keys().next().copied();
-    let demand = demand_of(sizes, request, least, u64::min);
-    let limits = sizes.iter();
-    let limits = limits.filter_map(|sizes| sizes.time_limits.keys().next());
+    let demand = demand_of(counts, request, least, u64::min);
+    let limits = counts.iter();
+    let limits = limits.filter_map(|counts| counts.time_limits.keys().next());
     Request {
         each: each_of(&demand, request.hosts),
         demand,
@@ -242,9 +242,9 @@ fn least_of(sizes: &[&Sizes], place: Option<&u64>, request: &Request) -> Request
 
 /// The most of each resource that any request of some parts of a group asks for; `request` is one of the group.
 pub(crate) fn most_demand_of(parts: &[GroupPart], request: &Request) -> Amounts {
-    let sizes: Vec<&Sizes> = parts.iter().map(|part| &part.sizes).collect();
+    let counts: Vec<&ClassCount> = parts.iter().map(|part| &part.count).collect();
     let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
-    demand_of(&sizes, request, most, u64::max)
+    demand_of(&counts, request, most, u64::max)
 }
 
 /// Resources on each of several hosts that a request with this demand asks for.
@@ -258,14 +258,14 @@ pub(crate) fn each_of(demand: &Amounts, hosts: u32) -> HostResources {
 
 /// Of each resource the amount that `of_one` finds in each of these, and `of_two` chooses of two.
 fn demand_of(
-    sizes: &[&Sizes],
+    counts: &[&ClassCount],
     request: &Request,
     of_one: impl Fn(&BTreeMap<u64, usize>) -> Option<u64>,
     of_two: impl Fn(u64, u64) -> u64,
 ) -> Amounts {
     let keys = request.demand.iter().map(|(key, _)| key);
     let demand = keys.filter_map(|key| {
-        let amounts = sizes.iter().filter_map(|sizes| sizes.amounts.get(key));
+        let amounts = counts.iter().filter_map(|counts| counts.amounts.get(key));
         let found = amounts.filter_map(&of_one).reduce(&of_two)?;
         Some((key.clone(), found))
     });

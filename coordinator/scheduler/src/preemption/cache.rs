@@ -16,7 +16,7 @@ use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidates, candidates};
-use crate::preemption::excess_runs::{ExcessRun, excess_runs};
+use crate::preemption::possible_victims::{PossibleVictim, possible_victims};
 
 /// A cache for each pool, valid while nothing changes.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl<'a> PoolCaches<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct CandidateCache<'a> {
     lists: RefCell<BTreeMap<CandidateKey<'a>, Rc<Candidates<'a>>>>,
-    excess_runs: RefCell<BTreeMap<&'a Subject, Rc<[ExcessRun<'a>]>>>,
+    possible_victims: RefCell<BTreeMap<&'a Subject, Rc<[PossibleVictim<'a>]>>>,
     heads: HeadCache<'a>,
 }
 
@@ -77,10 +77,10 @@ impl<'a> CandidateCache<'a> {
 
     fn find(&self, in_pool: RequestInPool<'a>, now: Time) -> Candidates<'a> {
         candidates(in_pool, now, |subject, account| {
-            let mut known = self.excess_runs.borrow_mut();
+            let mut known = self.possible_victims.borrow_mut();
             let found = known.entry(subject);
-            let found =
-                found.or_insert_with(|| excess_runs(in_pool, subject, account, now, &self.heads));
+            let found = found
+                .or_insert_with(|| possible_victims(in_pool, subject, account, now, &self.heads));
             Rc::clone(found)
         })
     }

@@ -27,7 +27,7 @@ use crate::model::request::Run;
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
-use crate::preemption::excess_runs::ExcessRun;
+use crate::preemption::possible_victims::PossibleVictim;
 use crate::preemption::share::{left_over_runs, runs_in_share};
 
 /// Why a run is not preempted for a request.
@@ -207,11 +207,11 @@ struct RuleFor {
 }
 
 /// All runs that may be preempted by some rule. Those that their subjects would reclaim at once from a request that must
-/// borrow are set apart. `excess_of` finds the runs of a subject that holds more than its share.
+/// borrow are set apart. `victims_of` finds the runs of a subject that holds more than its share.
 pub(crate) fn candidates<'a>(
     in_pool: RequestInPool<'a>,
     now: Time,
-    excess_of: impl Fn(&'a Subject, &'a Account) -> Rc<[ExcessRun<'a>]>,
+    victims_of: impl Fn(&'a Subject, &'a Account) -> Rc<[PossibleVictim<'a>]>,
 ) -> Candidates<'a> {
     let RequestInPool { pool, request, .. } = in_pool;
     let in_share = in_pool.is_in_share();
@@ -222,9 +222,9 @@ pub(crate) fn candidates<'a>(
     for (subject, other) in pool.accounts() {
         match rule(in_pool, in_share, subject, other) {
             Ok(PreemptionRule::Excess) if holds_what_may_be_short(in_pool, other) => {
-                let excess = excess_of(subject, other);
-                let open = excess.iter().filter(|run| !(by_priority && run.is_spared));
-                for ExcessRun {
+                let victims = victims_of(subject, other);
+                let open = victims.iter().filter(|run| !(by_priority && run.is_spared));
+                for PossibleVictim {
                     candidate, returns, ..
                 } in open
                 {

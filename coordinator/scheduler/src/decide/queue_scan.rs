@@ -138,7 +138,7 @@ impl<'a> Range<'a> {
         each_of(&most_demand_of(self.parts, least), least.hosts)
     }
 
-    /// Its two halves; `None` if it has only one part.
+    /// The two halves of the range; `None` if it has only one part.
     fn halves(&self) -> Option<[Self; 2]> {
         let Self { group, parts, half } = *self;
         let (first, second) = parts.split_at(parts.len() / 2);
@@ -154,8 +154,8 @@ impl<'a> Range<'a> {
     }
 }
 
-/// A walk through a queue.
-pub(super) struct QueueWalk<'a> {
+/// A scan through a queue.
+pub(super) struct QueueScan<'a> {
     scheduler: &'a Scheduler,
     name: &'a PoolName,
     pool: &'a Pool,
@@ -171,14 +171,14 @@ struct Entry<'a> {
     class: Option<(&'a QueueGroup<'a>, &'a BTreeSet<u64>)>,
 }
 
-impl<'a> QueueWalk<'a> {
+impl<'a> QueueScan<'a> {
     pub(super) fn new(
         scheduler: &'a Scheduler,
         name: &'a PoolName,
         pool: &'a Pool,
         groups: &'a [QueueGroup<'a>],
     ) -> Self {
-        let mut walk = Self {
+        let mut scan = Self {
             scheduler,
             name,
             pool,
@@ -190,10 +190,10 @@ impl<'a> QueueWalk<'a> {
                 parts: group.group.parts(),
                 half: None,
             };
-            walk.push_range(range);
+            scan.push_range(range);
         }
-        walk.push_special();
-        walk
+        scan.push_special();
+        scan
     }
 
     fn push_range(&mut self, range: Range<'a>) {
@@ -338,7 +338,7 @@ impl<'a> QueueWalk<'a> {
     }
 }
 
-impl<'a> Iterator for QueueWalk<'a> {
+impl<'a> Iterator for QueueScan<'a> {
     type Item = (QueueRank, Queued<'a>);
 
     fn next(&mut self) -> Option<Self::Item> {

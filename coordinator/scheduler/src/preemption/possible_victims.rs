@@ -20,8 +20,8 @@ use crate::preemption::share::{in_share_of_these, runs_of};
 
 /// A run that may be preempted for what its subject holds beyond its share.
 #[derive(Clone, Debug)]
-pub(crate) struct ExcessRun<'a> {
-    /// As a candidate for any request; whether it is left over and which resources it holds within the share are both known.
+pub(crate) struct PossibleVictim<'a> {
+    /// The run as a candidate for any request, with whether it is left over and what it holds within the share.
     pub(crate) candidate: Candidate<'a>,
     /// Whether it is protected from priority.
     pub(crate) is_spared: bool,
@@ -30,13 +30,13 @@ pub(crate) struct ExcessRun<'a> {
 }
 
 /// Finds them, in victim order.
-pub(crate) fn excess_runs<'a>(
+pub(crate) fn possible_victims<'a>(
     in_pool: RequestInPool<'a>,
     subject: &'a Subject,
     account: &'a Account,
     now: Time,
     heads: &HeadCache<'a>,
-) -> Rc<[ExcessRun<'a>]> {
+) -> Rc<[PossibleVictim<'a>]> {
     let RequestInPool {
         scheduler, pool, ..
     } = in_pool;
@@ -45,7 +45,7 @@ pub(crate) fn excess_runs<'a>(
         let protection = candidates::unconditional_protection(in_pool, run);
         protection.is_none() && candidates::protected_until(pool, run, now).is_none()
     });
-    let reclaimers = Reclaimers::of(in_pool, subject, account, heads);
+    let reclaim_check = ReclaimCheck::of(in_pool, subject, account, heads);
     let bounds_loss = pool.loss_budget(now).is_some();
     let found = runs.map(|(id, run)| {
         let rule = PreemptionRule::Excess;
@@ -53,38 +53,38 @@ pub(crate) fn excess_runs<'a>(
         if bounds_loss {
             candidate.loss = pool.loss_of(run, now);
         }
-        ExcessRun {
+        PossibleVictim {
             candidate,
             is_spared: candidates::protected_from_priority(pool, run, now).is_some(),
-            returns: reclaimers.take_back(id, run),
+            returns: reclaim_check.take_back(id, run),
         }
     });
-    let mut found: Vec<ExcessRun<'a>> = found.collect();
+    let mut found: Vec<PossibleVictim<'a>> = found.collect();
     for key in account.used.iter().map(|(key, _)| key.as_str()) {
         let fits = in_share_of_these(account, &all, key);
         let counts = pool.counts_in_share(account, key);
-        for ExcessRun { candidate, .. } in &mut found {
+        for PossibleVictim { candidate, .. } in &mut found {
             match fits.contains(candidate.id) {
                 true => candidate.in_share.push(key),
                 false => candidate.is_left_over |= counts && candidate.run.demand().get(key) > 0,
             }
         }
     }
-    found.sort_unstable_by_key(|excess| excess.candidate.rank);
+    found.sort_unstable_by_key(|victim| victim.candidate.rank);
     found.into()
 }
 
 /// The requests of a subject that would reclaim what one of its runs loses.
-struct Reclaimers<'a> {
+struct ReclaimCheck<'a> {
     scheduler: &'a Scheduler,
     pool: &'a Pool,
     account: &'a Account,
-    /// What the subject uses without the runs that are being released.
+    /// Use of the subject without the runs that are being released.
     used: Amounts,
     waiting: Vec<&'a Request>,
 }
 
-impl<'a> Reclaimers<'a> {
+impl<'a> ReclaimCheck<'a> {
     fn of(
         in_pool: RequestInPool<'a>,
         subject: &'a Subject,
