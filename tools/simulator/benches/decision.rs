@@ -21,7 +21,7 @@ use sluice_scheduler::PoolTerms;
 use sluice_simulator::{HostSize, Job, Simulation};
 
 const HOSTS: [u64; 3] = [100, 1_000, 10_000];
-const QUEUED: [usize; 5] = [100, 300, 1_000, 3_000, 10_000];
+const QUEUED: [usize; 4] = [100, 1_000, 10_000, 100_000];
 const SAMPLES: usize = 200;
 const SUBJECTS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
