@@ -38,7 +38,7 @@ use sluice_common::time::Time;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
-use crate::placement::request_in_pool::RequestInPool;
+use crate::placement::request_in_pool::{RequestInPool, ReservedForOthers};
 use crate::preemption::as_backfill::outcome_as_backfill;
 use crate::preemption::cache::{CandidateCache, HeadCache};
 use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
@@ -247,8 +247,10 @@ fn outcome_on_platform<'a>(
         return PreemptionOutcome::impossible(NoPreemption::NotEnough);
     }
     if in_pool.most.is_some() {
-        // Beside firm reservations alone it has the most room.
-        return outcome_beside(WhatIf::new(in_pool, &reserved.firm), &index);
+        return PreemptionOutcome::Impossible(PreemptionFailure {
+            why: NoPreemption::NotEnough,
+            holds_for_larger: is_impossible_for_range(in_pool, &reserved, &index),
+        });
     }
     let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
     let (&PreemptionOutcome::Impossible(mut failure), Some((head, reservations))) =
@@ -271,6 +273,26 @@ fn outcome_on_platform<'a>(
         }
         None => PreemptionOutcome::Impossible(failure),
     }
+}
+
+/// Whether it is certain that no preemption helps any of the requests for which one stands. Beside firm reservations alone
+/// they have the most room; what the head is nominated for may be short too, and more runs may be taken for it.
+fn is_impossible_for_range<'a>(
+    in_pool: RequestInPool<'a>,
+    reserved: &ReservedForOthers,
+    index: &CandidateIndex<'a, '_>,
+) -> bool {
+    let mut roomy = WhatIf::new(in_pool, &reserved.firm);
+    let releasing: Vec<_> = releasing(in_pool, &roomy).collect();
+    for (id, run) in releasing.iter().copied() {
+        roomy.remove(id, run);
+    }
+    if in_pool.request.hosts > 1 {
+        return index.all().is_empty() && releasing.is_empty();
+    }
+    let tight = WhatIf::new(in_pool, reserved.all());
+    let mut possible = hosts_that_could(in_pool, &roomy, index).into_iter();
+    !possible.any(|node| could_one_ever_fit(&roomy, &tight, index, node))
 }
 
 fn queue_head<'a, 'r>(
@@ -310,13 +332,6 @@ fn outcome_beside<'a>(
     let possible = hosts_that_could(in_pool, &what_if, index);
     // Several hosts are not looked at together.
     let could_cover = in_pool.request.hosts > 1 || !possible.is_empty();
-    if in_pool.most.is_some() {
-        let holds_for_larger = !could_cover || index.all().is_empty() && releasing.is_empty();
-        return PreemptionOutcome::Impossible(PreemptionFailure {
-            why: NoPreemption::NotEnough,
-            holds_for_larger,
-        });
-    }
     let offer = could_cover.then(|| cheapest(&what_if, index, &possible));
     let offer = offer.flatten();
     let Some(mut offer) = offer else {
@@ -460,7 +475,6 @@ fn hosts_that_could<'a>(
             && host.usable_for(in_pool.filter).cover(in_pool.request.each)
             && what_if.could_cover_on((node, host), *held)
             && in_pool.may_run_on(node)
-            && (in_pool.most.is_none() || could_one_ever_fit(what_if, index, node))
     });
     could.map(|(node, ..)| node).collect()
 }

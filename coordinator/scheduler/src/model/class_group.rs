@@ -280,3 +280,100 @@ fn remove_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sluice_common::amount::{MCPU, MEMORY_MB};
+    use sluice_common::mig::GpuClass;
+
+    use super::*;
+    use crate::model::request::demand;
+
+    fn request(place: u64, (mcpu, memory, limit): (u64, u64, Option<u64>)) -> Request {
+        let each = Amounts::new()
+            .with_gpus(1)
+            .with(MCPU, mcpu)
+            .with(MEMORY_MB, memory);
+        Request {
+            step: "a".parse().unwrap(),
+            subject: "s".parse().unwrap(),
+            user: None,
+            place,
+            priority: 0,
+            preemptible: true,
+            hosts: 2,
+            each: HostResources::from_amounts(&each),
+            class: GpuClass::Whole,
+            demand: demand(&each, 2),
+            pool: None,
+            accepted_at: None,
+            excluded_pools: BTreeSet::new(),
+            guards: BTreeMap::new(),
+            avoided_hosts: BTreeSet::new(),
+            spread_in: None,
+            time_limit: limit.map(Span::from_secs),
+            evictions: Vec::new(),
+            suspends: false,
+            resumes: None,
+            platforms: Vec::new(),
+            takes_default: false,
+            within: None,
+            image: None,
+        }
+    }
+
+    fn covers(large: &Amounts, small: &Amounts) -> bool {
+        let mut keys = small.iter();
+        keys.all(|(key, amount)| amount <= large.get(key.as_str()))
+    }
+
+    proptest! {
+        #[test]
+        fn least_and_most_bound_all_requests_of_the_parts(
+            changes in prop::collection::vec((0u64..12, (1u64..6, 1u64..6, prop::option::of(1u64..4))), 1..60),
+        ) {
+            let mut group = ClassGroup::default();
+            let mut waiting: BTreeMap<u64, Request> = BTreeMap::new();
+            for (place, size) in changes {
+                // The second request at a place takes the first away.
+                match waiting.remove(&place) {
+                    Some(gone) => group.remove(&gone.class(false), place),
+                    None => {
+                        let new = request(place, size);
+                        group.insert(new.class(false), place);
+                        waiting.insert(place, new);
+                    }
+                }
+            }
+            let mut places: BTreeMap<RequestClass, BTreeSet<u64>> = BTreeMap::new();
+            for request in waiting.values() {
+                places.entry(request.class(false)).or_default().insert(request.place);
+            }
+            prop_assert!(group.classes().eq(&places), "{group:?} has {places:?}");
+            prop_assert_eq!(group.len(), places.len());
+            for parts in [group.parts()].into_iter().chain(group.parts().chunks(1)) {
+                let of_parts = waiting.values().filter(|request| {
+                    let class = request.class(false);
+                    parts.iter().any(|part| part.classes.contains_key(&class))
+                });
+                let of_parts: Vec<&Request> = of_parts.collect();
+                let Some(one) = of_parts.first() else { continue };
+                let (least, most) = (least_of_parts(parts, one), most_demand_of(parts, one));
+                for request in &of_parts {
+                    prop_assert!(covers(&request.demand, &least.demand));
+                    prop_assert!(request.each.cover(least.each));
+                    prop_assert!(covers(&most, &request.demand));
+                    prop_assert!(each_of(&most, 2).cover(request.each));
+                    prop_assert!(least.place <= request.place);
+                    let longer = request.time_limit.is_none_or(|limit| least.time_limit.is_some_and(|it| it <= limit));
+                    prop_assert!(longer, "{:?} of {:?}", least.time_limit, request.time_limit);
+                }
+                prop_assert_eq!(Some(least.place), of_parts.iter().map(|it| it.place).min());
+            }
+            if let Some(one) = waiting.values().next() {
+                prop_assert_eq!(group.least(one), least_of_parts(group.parts(), one));
+            }
+        }
+    }
+}

@@ -56,18 +56,26 @@ pub(crate) fn fill<'a, 'c, 'r>(
     None
 }
 
-/// Whether one of the requests for which one stands could have room on a host if all went that may be taken first.
+/// Whether one of the requests for which one stands could have room on a host if all went that may be taken for what any of
+/// them may lack there. `roomy` says how much room there is, `tight` what they may lack.
 pub(crate) fn could_one_ever_fit<'a>(
-    what_if: &WhatIf<'a, '_>,
+    roomy: &WhatIf<'a, '_>,
+    tight: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, '_>,
     node: &NodeName,
 ) -> bool {
     let RequestInPool { pool, account, .. } = index.in_pool;
     let policy = account.policy.as_ref();
     let has_limit = policy.is_some_and(|policy| !policy.limit.is_empty());
-    // Some may be short of more than the host has, for which other runs may be taken.
-    let may_lack_more = has_limit || !pool.terms().declared.is_empty();
-    may_lack_more || could_ever_fit(what_if, index, node, &BTreeSet::new())
+    // Some may lack more than the host has, for which other runs may be taken.
+    if has_limit || !pool.terms().declared.is_empty() {
+        return true;
+    }
+    let shortage = tight.shortage(core::slice::from_ref(node));
+    let there = index
+        .on(node)
+        .filter(|it| is_open(roomy, &BTreeSet::new(), it) && may_go(roomy, &shortage, it));
+    roomy.could_cover(node, held_by(index.in_pool, node, there))
 }
 
 /// Whether a request that lacks only resources of one host would have room there if all went that may be taken first. Taking
