@@ -90,7 +90,8 @@ fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
             let ends = attempt.grace_ends(step);
             let sooner = |grace| ends.is_none_or(|ends| ctx.now() + grace < ends);
             if !grace.is_some_and(sooner) {
-                return;
+                // If its time is over, it ends before its timer says so.
+                return follow_hostless(ctx, id);
             }
             why
         }

@@ -112,6 +112,18 @@ fn one_that_is_cancelled_by_another_has_its_grace() {
     assert_eq!(harness.state("b"), StepState::Running);
 }
 
+/// The timer may come late, or not at all before the next restart.
+#[test]
+fn one_whose_grace_is_over_ends_when_it_is_cancelled_again() {
+    let mut harness = two_licences();
+    harness.submit("a", licences(1)).unwrap();
+    harness.cancel("a");
+    harness.now = harness.now + GRACE;
+    assert_eq!(harness.state("a"), StepState::Stopping);
+    harness.cancel_within("a", Some(0));
+    assert_eq!(harness.state("a"), StepState::Cancelled);
+}
+
 #[test]
 fn it_ends_with_its_lease_and_with_its_timeout() {
     let mut harness = two_licences();
