@@ -282,36 +282,43 @@ mod tests {
 
     use super::*;
 
+    impl Request {
+        /// A preemptible request for amounts on each of some hosts.
+        pub(crate) fn for_tests(each: &Amounts, hosts: u32) -> Self {
+            Self {
+                step: "a".parse().unwrap(),
+                subject: "s".parse().unwrap(),
+                user: None,
+                place: 0,
+                priority: 0,
+                preemptible: true,
+                hosts,
+                each: HostResources::from_amounts(each),
+                class: GpuClass::Whole,
+                demand: demand(each, hosts),
+                pool: None,
+                accepted_at: None,
+                excluded_pools: BTreeSet::new(),
+                guards: BTreeMap::new(),
+                avoided_hosts: BTreeSet::new(),
+                spread_in: None,
+                time_limit: None,
+                evictions: Vec::new(),
+                suspends: false,
+                resumes: None,
+                platforms: Vec::new(),
+                takes_default: false,
+                within: None,
+                image: None,
+            }
+        }
+    }
+
     #[test]
     fn a_run_costs_what_it_holds_times_the_whole_seconds_since_its_start() {
         let start = Time::from_unix_millis(1_000_000);
         let each = Amounts::new().with_gpus(4).with(MCPU, 9000);
-        let request = Request {
-            step: "a".parse().unwrap(),
-            subject: "s".parse().unwrap(),
-            user: None,
-            place: 0,
-            priority: 0,
-            preemptible: true,
-            hosts: 2,
-            each: HostResources::from_amounts(&each),
-            class: GpuClass::Whole,
-            demand: demand(&each, 2),
-            pool: None,
-            accepted_at: None,
-            excluded_pools: BTreeSet::new(),
-            guards: BTreeMap::new(),
-            avoided_hosts: BTreeSet::new(),
-            spread_in: None,
-            time_limit: None,
-            evictions: Vec::new(),
-            suspends: false,
-            resumes: None,
-            platforms: Vec::new(),
-            takes_default: false,
-            within: None,
-            image: None,
-        };
+        let request = Request::for_tests(&each, 2);
         let mut run = Run {
             request,
             pool: "p".parse().unwrap(),

@@ -1,6 +1,6 @@
 //! Caches for the requests of one check of a queue. The runs that may be preempted depend on the priority of a request and on
-//! which resources it asks for, not on how much, and mostly not on whose it is; and the waiting requests that would reclaim what a victim loses are the
-//! same for all. An optimisation only; decides nothing.
+//! which resources it asks for, not on how much, and mostly not on whose it is; and the waiting requests that would reclaim
+//! what a victim loses are the same for all. An optimisation only; decides nothing.
 
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;

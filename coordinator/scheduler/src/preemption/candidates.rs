@@ -28,7 +28,7 @@ use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::possible_victims::PossibleVictim;
-use crate::preemption::share::{left_over_runs, runs_in_share};
+use crate::preemption::share::{left_over_runs, runs_in_share, runs_of};
 
 /// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,8 +237,7 @@ pub(crate) fn candidates<'a>(
                 }
             }
             Ok(rule @ (PreemptionRule::Own | PreemptionRule::Backfill)) => {
-                let runs = other.runs.iter();
-                let runs = runs.filter_map(|id| Some((id, in_pool.scheduler.run(id)?)));
+                let runs = runs_of(in_pool.scheduler, other).into_iter();
                 let runs = runs.filter(|(_, run)| unconditional_protection(in_pool, run).is_none());
                 found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
             }

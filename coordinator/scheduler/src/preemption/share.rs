@@ -74,16 +74,16 @@ pub(crate) fn left_over_runs<'a>(
     pool: &Pool,
     account: &'a Account,
 ) -> BTreeSet<&'a AttemptId> {
+    let runs = runs_of(scheduler, account);
     let keys = account.used.iter().map(|(key, _)| key.as_str());
     let keys = keys.filter(|key| pool.counts_in_share(account, key));
-    let mut left_over = BTreeSet::new();
-    for key in keys {
-        let fits = runs_in_share(scheduler, account, key);
-        let runs = account.runs.iter().filter(|id| !fits.contains(id));
-        left_over.extend(runs.filter(|id| {
-            let run = scheduler.run(id);
-            run.is_some_and(|run| run.demand().get(key) > 0)
-        }));
-    }
-    left_over
+    let left_over = keys.flat_map(|key| {
+        let fits = in_share_of_these(account, &runs, key);
+        let holders = runs
+            .iter()
+            .filter(move |(_, run)| run.demand().get(key) > 0);
+        let others = holders.filter(move |(id, _)| !fits.contains(id));
+        others.map(|(id, _)| *id)
+    });
+    left_over.collect()
 }

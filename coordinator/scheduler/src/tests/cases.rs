@@ -64,6 +64,11 @@ fn submission(name: &str, each: &[(usize, u64)], preemptible: bool) -> Submissio
     }
 }
 
+/// A preemptible request for half a core.
+fn small(name: &str, gpus: u64, mem: u64) -> Submission {
+    submission(name, &[(GPU, gpus), (MEM, mem), (MCPU, 500)], true)
+}
+
 fn settle(harness: &mut SchedulerHarness) {
     let settled = harness.settle();
     assert!(settled.is_ok(), "{settled:?} of {}", harness.history);
@@ -870,10 +875,7 @@ fn who_would_let_the_head_start_is_left_out_though_it_is_the_first_victim() {
     harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
     harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
     harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
-    let mut next = |name, gpus, mem| {
-        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
-        submit(&mut harness, &submission(name, &each, true))
-    };
+    let mut next = |name, gpus, mem| submit(&mut harness, &small(name, gpus, mem));
     next("a", 0, 4);
     let awaited = next("a", 1, 4);
     let head = next("c", 2, 0);
@@ -889,10 +891,7 @@ fn of_two_that_would_let_the_head_start_one_is_left_out() {
     harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 2)], &[]);
     harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
     harness.put_policy(&pool(0), &subject("c"), 2, &[(MEM, 0)], &[]);
-    let mut next = |name, gpus, mem| {
-        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
-        submit(&mut harness, &submission(name, &each, true))
-    };
+    let mut next = |name, gpus, mem| submit(&mut harness, &small(name, gpus, mem));
     next("a", 0, 2);
     let awaited = next("a", 1, 3);
     next("a", 1, 3);
@@ -983,10 +982,7 @@ fn one_of_two_that_would_come_back_is_left_out() {
     }
     harness.put_policy(&pool(0), &subject("a"), 0, &[(MEM, 5)], &[]);
     harness.put_policy(&pool(0), &subject("b"), 1, &[(MEM, 3)], &[]);
-    let mut next = |name, gpus, mem| {
-        let each = [(GPU, gpus), (MEM, mem), (MCPU, 500)];
-        submit(&mut harness, &submission(name, &each, true))
-    };
+    let mut next = |name, gpus, mem| submit(&mut harness, &small(name, gpus, mem));
     next("b", 0, 2);
     next("a", 0, 0);
     next("b", 2, 1);
