@@ -26,6 +26,7 @@ use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::PoolCaches;
+use crate::preemption::possible_hosts::is_impossible_for_range;
 use crate::preemption::{self, Plan, PreemptionOutcome, ends};
 use blocked::{BlockedRequests, RequestGroup};
 use queue_scan::{QueueScan, Queued, Range};
@@ -315,14 +316,8 @@ impl Scheduler {
         if !is_alike || in_pool.find_placement().is_some() {
             return false;
         }
-        let in_pool = RequestInPool {
-            most: Some(range.most(least)),
-            ..in_pool
-        };
-        match preemption::outcome(in_pool, now, &caches.of_pool(only)) {
-            PreemptionOutcome::Impossible(failure) => failure.holds_for_larger,
-            PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => false,
-        }
+        let most = range.most(least);
+        is_impossible_for_range(in_pool, &most, now, &caches.of_pool(only))
     }
 
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Decision> {

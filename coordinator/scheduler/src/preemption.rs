@@ -22,7 +22,7 @@ mod gang;
 mod index;
 mod lower_bound;
 mod offer;
-mod possible_hosts;
+pub(crate) mod possible_hosts;
 mod possible_victims;
 pub(crate) mod preemption_risk;
 mod run_effect;
@@ -45,7 +45,7 @@ use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
-use crate::preemption::possible_hosts::{hosts_that_could, is_impossible_for_range};
+use crate::preemption::possible_hosts::hosts_that_could;
 use crate::preemption::stability::own_victims_would_reclaim;
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
@@ -246,12 +246,6 @@ fn outcome_on_platform<'a>(
     if in_pool.own_gpus_are_reserved(&reserved.firm) {
         return PreemptionOutcome::impossible(NoPreemption::NotEnough);
     }
-    if in_pool.most.is_some() {
-        return PreemptionOutcome::Impossible(PreemptionFailure {
-            why: NoPreemption::NotEnough,
-            holds_for_larger: is_impossible_for_range(in_pool, &reserved, &index),
-        });
-    }
     let found = outcome_beside(WhatIf::new(in_pool, reserved.all()), &index);
     let (&PreemptionOutcome::Impossible(mut failure), Some((head, reservations))) =
         (&found, &reserved.soft)
@@ -305,10 +299,7 @@ fn outcome_beside<'a>(
     index: &CandidateIndex<'a, '_>,
 ) -> PreemptionOutcome {
     let in_pool = index.in_pool;
-    let releasing: Vec<_> = releasing(in_pool, &what_if).collect();
-    for (id, run) in releasing.iter().copied() {
-        what_if.remove(id, run);
-    }
+    let releasing = remove_releasing(&mut what_if);
     let possible = hosts_that_could(in_pool, &what_if, index);
     // Several hosts are not looked at together.
     let could_cover = in_pool.request.hosts > 1 || !possible.is_empty();
@@ -415,17 +406,20 @@ fn needed_of_releasing<'a>(
     needed
 }
 
-/// Runs of the pool that are being released and reserved for no request.
-fn releasing<'a>(
-    in_pool: RequestInPool<'a>,
-    what_if: &WhatIf<'a, '_>,
-) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
+/// Supposes that all runs of the pool have gone that are being released and reserved for no request; returns them.
+fn remove_releasing<'a>(what_if: &mut WhatIf<'a, '_>) -> Vec<(&'a AttemptId, &'a Run)> {
     let RequestInPool {
         scheduler, pool, ..
-    } = in_pool;
+    } = what_if.in_pool;
     let ids = pool.releasing.iter();
-    ids.filter(|id| !what_if.is_reserved_for_others(id))
+    let open = ids.filter(|id| !what_if.is_reserved_for_others(id));
+    let runs: Vec<_> = open
         .filter_map(|id| Some((id, scheduler.run(id)?)))
+        .collect();
+    for (id, run) in runs.iter().copied() {
+        what_if.remove(id, run);
+    }
+    runs
 }
 
 /// The host on which the request could run at the lowest preemption cost.

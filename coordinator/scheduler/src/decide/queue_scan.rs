@@ -13,12 +13,11 @@ use sluice_common::id::{PoolName, StepId};
 
 use super::Scheduler;
 use crate::model::account::Account;
-use crate::model::class_group::{ClassGroup, GroupPart, each_of, least_of_parts, most_demand_of};
+use crate::model::class_group::{ClassGroup, GroupPart, least_of_parts, most_of_parts};
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
 use crate::model::queue_order::{self, QueueRank, fits_share};
 use crate::model::request::Request;
-use crate::model::resources::HostResources;
 
 /// The next in queue order.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +65,11 @@ pub(super) fn groups_of<'a>(
     classes: usize,
 ) -> Vec<QueueGroup<'a>> {
     let mut found = Vec::new();
-    for (subject, account) in pool.accounts() {
+    let accounts = pool.accounts().iter();
+    for (subject, account) in accounts.filter(|(_, account)| !account.queue.is_empty()) {
+        let fair_use = pool.fair_use(subject, scheduler.clock);
+        let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
+        let (against_preemptible, against_others) = (counted(true), counted(false));
         for group in account.queue.groups() {
             let places = group.places().iter();
             let mut steps = places.filter_map(|place| account.queue.step_at(*place));
@@ -84,8 +87,11 @@ pub(super) fn groups_of<'a>(
             found.push(QueueGroup {
                 account,
                 group,
-                fair_use: pool.fair_use(subject, scheduler.clock),
-                counted: scheduler.counted_use(pool, account, None, request.preemptible),
+                fair_use: fair_use.clone(),
+                counted: match request.preemptible {
+                    true => against_preemptible.clone(),
+                    false => against_others.clone(),
+                },
                 ordinary: ordinary.and_then(|step| scheduler.request(step)),
                 least: OnceCell::new(),
                 least_of_halves: OnceCell::new(),
@@ -133,9 +139,9 @@ impl<'a> Range<'a> {
         Some(halves.get(half)?.get_or_init(least))
     }
 
-    /// The most that its requests ask for on each host; `least` stands for the range.
-    pub(super) fn most(&self, least: &Request) -> HostResources {
-        each_of(&most_demand_of(self.parts, least), least.hosts)
+    /// A request that asks for as much as any of the range, for which `least` stands.
+    pub(super) fn most(&self, least: &Request) -> Request {
+        most_of_parts(self.parts, least)
     }
 
     /// The two halves of the range; `None` if it has only one part.
@@ -167,9 +173,12 @@ pub(super) struct QueueScan<'a> {
 struct Entry<'a> {
     rank: QueueRank,
     queued: Queued<'a>,
-    /// Group and class of a request that stands for its class.
-    class: Option<(&'a QueueGroup<'a>, &'a BTreeSet<u64>)>,
+    /// The class for which a request stands.
+    class: Option<ClassInQueue<'a>>,
 }
+
+/// A group, and the places of the requests of one of its classes.
+type ClassInQueue<'a> = (&'a QueueGroup<'a>, &'a BTreeSet<u64>);
 
 impl<'a> QueueScan<'a> {
     pub(super) fn new(
@@ -198,13 +207,20 @@ impl<'a> QueueScan<'a> {
 
     fn push_range(&mut self, range: Range<'a>) {
         match range.least() {
-            Some(least) => self.next.push(Reverse(Entry {
-                rank: range.group.rank(self.pool, least),
-                queued: Queued::Range { least, range },
-                class: None,
-            })),
+            Some(least) => {
+                let rank = range.group.rank(self.pool, least);
+                self.push(rank, Queued::Range { least, range }, None);
+            }
             None => self.push_classes(range),
         }
+    }
+
+    fn push(&mut self, rank: QueueRank, queued: Queued<'a>, class: Option<ClassInQueue<'a>>) {
+        self.next.push(Reverse(Entry {
+            rank,
+            queued,
+            class,
+        }));
     }
 
     /// Adds the requests that are gone through by themselves.
@@ -220,14 +236,13 @@ impl<'a> QueueScan<'a> {
             };
             let waits = account.queue.step_at(request.place) == Some(&request.step);
             if waits && !account.queue.follows_alike(request) {
-                self.next.push(Reverse(Entry {
-                    rank: queue_order::rank(scheduler, pool, account, request),
-                    queued: Queued::Request {
-                        request,
-                        is_blocked: false,
-                    },
-                    class: None,
-                }));
+                let rank = queue_order::rank(scheduler, pool, account, request);
+                let is_blocked = false;
+                let queued = Queued::Request {
+                    request,
+                    is_blocked,
+                };
+                self.push(rank, queued, None);
             }
         }
     }
@@ -239,14 +254,12 @@ impl<'a> QueueScan<'a> {
         is_blocked: bool,
         class: Option<&'a BTreeSet<u64>>,
     ) {
-        self.next.push(Reverse(Entry {
-            rank: group.rank(self.pool, request),
-            queued: Queued::Request {
-                request,
-                is_blocked,
-            },
-            class: class.map(|class| (group, class)),
-        }));
+        let rank = group.rank(self.pool, request);
+        let queued = Queued::Request {
+            request,
+            is_blocked,
+        };
+        self.push(rank, queued, class.map(|class| (group, class)));
     }
 
     /// Adds the first request of each class of a range.
@@ -330,11 +343,8 @@ impl<'a> QueueScan<'a> {
     /// Whether all requests of a range are in share or none is.
     fn is_alike_in_share(&self, range: Range<'a>, least: &Request) -> bool {
         let group = range.group;
-        let most = || Request {
-            demand: most_demand_of(range.parts, least),
-            ..least.clone()
-        };
-        !group.is_in_share(self.pool, least) || group.is_in_share(self.pool, &most())
+        let all_are = || group.is_in_share(self.pool, &range.most(least));
+        !group.is_in_share(self.pool, least) || all_are()
     }
 }
 

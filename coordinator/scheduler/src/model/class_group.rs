@@ -4,6 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::iter;
 
 use sluice_common::amount::{Amounts, ResourceKey, STEP_RUN};
 use sluice_common::time::Span;
@@ -157,7 +158,7 @@ impl ClassGroup {
     /// A request that asks for no more of anything than any of the group, runs no longer, may run in pools of any age, goes
     /// before them, and is otherwise like `request`, which is one of them.
     pub(crate) fn least(&self, request: &Request) -> Request {
-        least_of(&[&self.count], self.places.first(), request)
+        least_of(iter::once(&self.count), self.places.first(), request)
     }
 }
 
@@ -220,16 +221,34 @@ impl GroupPart {
 
 /// The same as [`ClassGroup::least`], of some parts of a group.
 pub(crate) fn least_of_parts(parts: &[GroupPart], request: &Request) -> Request {
-    let counts: Vec<&ClassCount> = parts.iter().map(|part| &part.count).collect();
     let places = parts.iter().map(|part| &part.first_place);
-    least_of(&counts, places.min(), request)
+    least_of(counts_of(parts), places.min(), request)
 }
 
-fn least_of(counts: &[&ClassCount], place: Option<&u64>, request: &Request) -> Request {
+/// A request that asks for as much as any request of some parts of a group on each host, and is otherwise like `request`,
+/// which is one of the group.
+pub(crate) fn most_of_parts(parts: &[GroupPart], request: &Request) -> Request {
+    let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
+    let demand = demand_of(counts_of(parts), request, most, u64::max);
+    Request {
+        each: each_of(&demand, request.hosts),
+        demand,
+        ..request.clone()
+    }
+}
+
+fn counts_of(parts: &[GroupPart]) -> impl Iterator<Item = &ClassCount> + Clone {
+    parts.iter().map(|part| &part.count)
+}
+
+fn least_of<'a>(
+    counts: impl Iterator<Item = &'a ClassCount> + Clone,
+    place: Option<&u64>,
+    request: &Request,
+) -> Request {
     let least = |amounts: &BTreeMap<u64, usize>| amounts.keys().next().copied();
-    let demand = demand_of(counts, request, least, u64::min);
-    let limits = counts.iter();
-    let limits = limits.filter_map(|counts| counts.time_limits.keys().next());
+    let demand = demand_of(counts.clone(), request, least, u64::min);
+    let limits = counts.filter_map(|counts| counts.time_limits.keys().next());
     Request {
         each: each_of(&demand, request.hosts),
         demand,
@@ -240,15 +259,8 @@ fn least_of(counts: &[&ClassCount], place: Option<&u64>, request: &Request) -> R
     }
 }
 
-/// The most of each resource that any request of some parts of a group asks for; `request` is one of the group.
-pub(crate) fn most_demand_of(parts: &[GroupPart], request: &Request) -> Amounts {
-    let counts: Vec<&ClassCount> = parts.iter().map(|part| &part.count).collect();
-    let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
-    demand_of(&counts, request, most, u64::max)
-}
-
 /// Resources on each of several hosts that a request with this demand asks for.
-pub(crate) fn each_of(demand: &Amounts, hosts: u32) -> HostResources {
+fn each_of(demand: &Amounts, hosts: u32) -> HostResources {
     let each = demand.iter().map(|(key, asked)| match key.as_str() {
         STEP_RUN => (key.clone(), asked),
         _ => (key.clone(), asked / u64::from(hosts)),
@@ -257,15 +269,16 @@ pub(crate) fn each_of(demand: &Amounts, hosts: u32) -> HostResources {
 }
 
 /// Of each resource the amount that `of_one` finds in each of these, and `of_two` chooses of two.
-fn demand_of(
-    counts: &[&ClassCount],
+fn demand_of<'a>(
+    counts: impl Iterator<Item = &'a ClassCount> + Clone,
     request: &Request,
     of_one: impl Fn(&BTreeMap<u64, usize>) -> Option<u64>,
     of_two: impl Fn(u64, u64) -> u64,
 ) -> Amounts {
     let keys = request.demand.iter().map(|(key, _)| key);
     let demand = keys.filter_map(|key| {
-        let amounts = counts.iter().filter_map(|counts| counts.amounts.get(key));
+        let amounts = counts.clone();
+        let amounts = amounts.filter_map(|counts| counts.amounts.get(key));
         let found = amounts.filter_map(&of_one).reduce(&of_two)?;
         Some((key.clone(), found))
     });
@@ -285,10 +298,8 @@ fn remove_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
 mod tests {
     use proptest::prelude::*;
     use sluice_common::amount::{MCPU, MEMORY_MB};
-    use sluice_common::mig::GpuClass;
 
     use super::*;
-    use crate::model::request::demand;
 
     fn request(place: u64, (mcpu, memory, limit): (u64, u64, Option<u64>)) -> Request {
         let each = Amounts::new()
@@ -296,30 +307,9 @@ mod tests {
             .with(MCPU, mcpu)
             .with(MEMORY_MB, memory);
         Request {
-            step: "a".parse().unwrap(),
-            subject: "s".parse().unwrap(),
-            user: None,
             place,
-            priority: 0,
-            preemptible: true,
-            hosts: 2,
-            each: HostResources::from_amounts(&each),
-            class: GpuClass::Whole,
-            demand: demand(&each, 2),
-            pool: None,
-            accepted_at: None,
-            excluded_pools: BTreeSet::new(),
-            guards: BTreeMap::new(),
-            avoided_hosts: BTreeSet::new(),
-            spread_in: None,
             time_limit: limit.map(Span::from_secs),
-            evictions: Vec::new(),
-            suspends: false,
-            resumes: None,
-            platforms: Vec::new(),
-            takes_default: false,
-            within: None,
-            image: None,
+            ..Request::for_tests(&each, 2)
         }
     }
 
@@ -359,12 +349,12 @@ mod tests {
                 });
                 let of_parts: Vec<&Request> = of_parts.collect();
                 let Some(one) = of_parts.first() else { continue };
-                let (least, most) = (least_of_parts(parts, one), most_demand_of(parts, one));
+                let (least, most) = (least_of_parts(parts, one), most_of_parts(parts, one));
                 for request in &of_parts {
                     prop_assert!(covers(&request.demand, &least.demand));
                     prop_assert!(request.each.cover(least.each));
-                    prop_assert!(covers(&most, &request.demand));
-                    prop_assert!(each_of(&most, 2).cover(request.each));
+                    prop_assert!(covers(&most.demand, &request.demand));
+                    prop_assert!(most.each.cover(request.each));
                     prop_assert!(least.place <= request.place);
                     let longer = request.time_limit.is_none_or(|limit| least.time_limit.is_some_and(|it| it <= limit));
                     prop_assert!(longer, "{:?} of {:?}", least.time_limit, request.time_limit);

@@ -1,9 +1,11 @@
 //! Queue order: requests inside their reserved share first, then by policy priority, then by fair share over time if the
 //! pool has it, then by submission.
 
+use alloc::borrow::Cow;
 use core::cmp::Reverse;
 
 use sluice_common::amount::Amounts;
+use sluice_common::id::AttemptId;
 
 use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
@@ -66,6 +68,20 @@ pub(crate) fn fits_share(
         let reserved = account.reserved(key.as_str());
         reserved.is_none_or(|reserved| used.get(key.as_str()).saturating_add(asked) <= reserved)
     })
+}
+
+/// Whether a request would fit in its reserved share next to `used` and what the subject's other requests are nominated for,
+/// without the runs for which `is_gone` holds.
+pub(crate) fn fits_share_beside_nominated(
+    scheduler: &Scheduler,
+    (pool, account): (&Pool, &Account),
+    request: &Request,
+    mut used: Cow<'_, Amounts>,
+    is_gone: impl Fn(&AttemptId) -> bool,
+) -> bool {
+    let asks = (Some(&request.step), request.preemptible);
+    scheduler.add_nominated(pool, account, asks, &mut used, is_gone);
+    fits_share(pool, account, request, &used)
 }
 
 pub(crate) fn rank(

@@ -27,9 +27,6 @@ pub(crate) struct RequestInPool<'a> {
     pub(crate) filter: HardwareFilter<'a>,
     /// The domain that is being tried; `None` means all hosts.
     pub(crate) domain: Option<Domain<'a>>,
-    /// Resources on each host, if the request stands for all that ask for at least as much as itself and at most for these.
-    /// It is then asked only whether one of them could start or preempt.
-    pub(crate) most: Option<HostResources>,
 }
 
 impl Scheduler {
@@ -55,7 +52,6 @@ impl<'a> RequestInPool<'a> {
             request,
             filter: first_filter(pool, request),
             domain: None,
-            most: None,
         })
     }
 

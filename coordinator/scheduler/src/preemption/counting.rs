@@ -7,7 +7,6 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
-use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidates::{Candidate, PreemptionRule, held_by};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::{Shortage, WhatIf};
@@ -29,7 +28,7 @@ pub(crate) fn fill<'a, 'c, 'r>(
     without: &BTreeSet<&'a AttemptId>,
 ) -> Option<(Vec<&'c Candidate<'a>>, WhatIf<'a, 'r>)> {
     if let [node] = hosts
-        && !could_ever_fit(what_if, index, node, without)
+        && !could_ever_fit(what_if, &what_if.shortage(hosts), index, node, without)
     {
         return None;
     }
@@ -56,43 +55,21 @@ pub(crate) fn fill<'a, 'c, 'r>(
     None
 }
 
-/// Whether one of the requests for which one stands could have room on a host if all went that may be taken for what any of
-/// them may lack there. `roomy` says how much room there is, `tight` what they may lack.
-pub(crate) fn could_one_ever_fit<'a>(
-    roomy: &WhatIf<'a, '_>,
-    tight: &WhatIf<'a, '_>,
-    index: &CandidateIndex<'a, '_>,
-    node: &NodeName,
-) -> bool {
-    let RequestInPool { pool, account, .. } = index.in_pool;
-    let policy = account.policy.as_ref();
-    let has_limit = policy.is_some_and(|policy| !policy.limit.is_empty());
-    // Some may lack more than the host has, for which other runs may be taken.
-    if has_limit || !pool.terms().declared.is_empty() {
-        return true;
-    }
-    let shortage = tight.shortage(core::slice::from_ref(node));
-    let there = index
-        .on(node)
-        .filter(|it| is_open(roomy, &BTreeSet::new(), it) && may_go(roomy, &shortage, it));
-    roomy.could_cover(node, held_by(index.in_pool, node, there))
-}
-
-/// Whether a request that lacks only resources of one host would have room there if all went that may be taken first. Taking
-/// one run never lets another be taken, so no set makes room if these do not.
-fn could_ever_fit<'a>(
+/// Whether a request would have room on a host if all went that may be taken first for what is short there, if only that is
+/// short. Taking one run never lets another be taken, so no set makes room if these do not.
+pub(crate) fn could_ever_fit<'a>(
     what_if: &WhatIf<'a, '_>,
+    shortage: &Shortage<'_>,
     index: &CandidateIndex<'a, '_>,
     node: &NodeName,
     without: &BTreeSet<&'a AttemptId>,
 ) -> bool {
-    let shortage = what_if.shortage(core::slice::from_ref(node));
     if what_if.shares_with_head() || !shortage.is_only_of_hosts() {
         return true;
     }
     let there = index
         .on(node)
-        .filter(|it| is_open(what_if, without, it) && may_go(what_if, &shortage, it));
+        .filter(|it| is_open(what_if, without, it) && may_go(what_if, shortage, it));
     what_if.could_cover(node, held_by(index.in_pool, node, there))
 }
 

@@ -1,14 +1,19 @@
 //! Hosts on which preemption could make room, found without choosing victims.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::slice;
 
 use sluice_common::id::NodeName;
+use sluice_common::time::Time;
 
+use crate::model::request::Request;
 use crate::model::resources::HostResources;
-use crate::placement::request_in_pool::{RequestInPool, ReservedForOthers};
-use crate::preemption::counting::could_one_ever_fit;
+use crate::placement::request_in_pool::RequestInPool;
+use crate::preemption::cache::CandidateCache;
+use crate::preemption::counting::could_ever_fit;
 use crate::preemption::index::CandidateIndex;
-use crate::preemption::releasing;
+use crate::preemption::remove_releasing;
 use crate::preemption::what_if::WhatIf;
 
 /// The hosts that would each have room for the request if all candidates were gone; none for a gang.
@@ -42,22 +47,39 @@ pub(super) fn hosts_that_could<'a>(
     could.map(|(node, ..)| node).collect()
 }
 
-/// Whether it is certain that no preemption helps any of the requests for which one stands. Beside firm reservations alone
-/// they have the most room; what the head is nominated for may be short too, and more runs may be taken for it.
-pub(super) fn is_impossible_for_range<'a>(
+/// Whether it is certain that no run may be preempted with which any request of a range starts: of requests that ask for at
+/// least as much as the one in the pool, for at most as much as `most`, and are otherwise like it. They are of one platform,
+/// and nothing went past them. `cache` is of the pool.
+pub(crate) fn is_impossible_for_range<'a>(
     in_pool: RequestInPool<'a>,
-    reserved: &ReservedForOthers,
-    index: &CandidateIndex<'a, '_>,
+    most: &Request,
+    now: Time,
+    cache: &CandidateCache<'a>,
 ) -> bool {
+    let RequestInPool { request, pool, .. } = in_pool;
+    let may_preempt = request.preemptible || in_pool.is_in_share();
+    let candidates = cache.candidates(in_pool, now);
+    let has_none = candidates.runs.is_empty() && pool.releasing.is_empty();
+    if !may_preempt || has_none {
+        return true;
+    }
+    let index = CandidateIndex::new(in_pool, &candidates, cache.heads());
+    let reserved = in_pool.reserved_for_others();
+    // Beside firm reservations alone there is the most room. What is kept for the head may be short too, and then more runs
+    // may be taken.
     let mut roomy = WhatIf::new(in_pool, &reserved.firm);
-    let releasing: Vec<_> = releasing(in_pool, &roomy).collect();
-    for (id, run) in releasing.iter().copied() {
-        roomy.remove(id, run);
+    let releasing = remove_releasing(&mut roomy);
+    if request.hosts > 1 {
+        return candidates.runs.is_empty() && releasing.is_empty();
     }
-    if in_pool.request.hosts > 1 {
-        return index.all().is_empty() && releasing.is_empty();
-    }
-    let tight = WhatIf::new(in_pool, reserved.all());
-    let mut possible = hosts_that_could(in_pool, &roomy, index).into_iter();
-    !possible.any(|node| could_one_ever_fit(&roomy, &tight, index, node))
+    let most = RequestInPool {
+        request: most,
+        ..in_pool
+    };
+    let tight = WhatIf::new(most, reserved.all());
+    let mut possible = hosts_that_could(in_pool, &roomy, &index).into_iter();
+    !possible.any(|node| {
+        let shortage = tight.shortage(slice::from_ref(node));
+        could_ever_fit(&roomy, &shortage, &index, node, &BTreeSet::new())
+    })
 }

@@ -1,6 +1,7 @@
 //! The runs of one subject that requests of others may preempt for what it holds beyond its share. They are the same for all
 //! these requests, so one check of a queue finds them once for each subject.
 
+use alloc::borrow::Cow;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 
@@ -10,7 +11,7 @@ use sluice_common::time::Time;
 
 use crate::model::account::Account;
 use crate::model::pool::Pool;
-use crate::model::queue_order::fits_share;
+use crate::model::queue_order;
 use crate::model::request::{Request, Run};
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
@@ -132,10 +133,8 @@ impl<'a> ReclaimCheck<'a> {
             true => rest,
             false => &account.non_preemptible,
         };
-        let mut used = alloc::borrow::Cow::Borrowed(used);
-        let asks = (Some(&request.step), request.preemptible);
         let is_gone = |id: &AttemptId| id == gone || pool.releasing.contains(id);
-        scheduler.add_nominated(pool, account, asks, &mut used, is_gone);
-        fits_share(pool, account, request, &used)
+        let (of, used) = ((*pool, *account), Cow::Borrowed(used));
+        queue_order::fits_share_beside_nominated(scheduler, of, request, used, is_gone)
     }
 }

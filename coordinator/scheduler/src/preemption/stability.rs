@@ -31,7 +31,11 @@ impl<'a> WhatIf<'a, '_> {
         victims: &[&'a AttemptId],
         heads: &HeadCache<'a>,
     ) -> bool {
-        let waiter = self.in_pool.request;
+        let RequestInPool {
+            pool,
+            request: waiter,
+            ..
+        } = self.in_pool;
         let runs = victims.iter().filter_map(|id| self.removed.get(*id));
         let runs = runs.map(|given| given.run);
         let in_share = self.in_pool.is_in_share();
@@ -44,43 +48,34 @@ impl<'a> WhatIf<'a, '_> {
             .map(|subject| heads.of_subject(self.in_pool, subject))
             .collect();
         let waiting = waiting.iter().flat_map(|heads| heads.iter().copied());
-        again
-            .chain(waiting)
-            .any(|request| self.would_reclaim(request, victims))
-    }
-
-    /// Whether a request would be inside its reserved share once the victims are gone and the request in question runs.
-    fn would_reclaim(&self, request: &Request, victims: &[&AttemptId]) -> bool {
-        let RequestInPool {
-            pool,
-            request: waiter,
-            ..
-        } = self.in_pool;
-        let account = pool.account(&request.subject);
-        let Some(account) = account.filter(|account| account.policy.is_some()) else {
-            return false;
-        };
-        if self.reclaims_nothing(account, request) {
-            return false;
-        }
-        // A frozen victim no longer waits to be resumed.
-        let resumes = request.resumes.as_ref();
-        let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
-        if request.step == waiter.step || goes {
-            return false;
-        }
-        let mut used = if request.preemptible {
-            account
-                .used
-                .saturating_sub(&self.releasing_or_freed(&request.subject))
-        } else {
-            account.non_preemptible.clone()
-        };
-        if request.preemptible && request.subject == waiter.subject {
-            used.add(&waiter.demand);
-        }
-        let used = self.with_nominated(account, request, used);
-        queue_order::fits_share(pool, account, request, &used)
+        again.chain(waiting).any(|request| {
+            let Some(account) = pool
+                .account(&request.subject)
+                .filter(|a| a.policy.is_some())
+            else {
+                return false;
+            };
+            if self.reclaims_nothing(account, request) {
+                return false;
+            }
+            // A frozen victim no longer waits to be resumed.
+            let resumes = request.resumes.as_ref();
+            let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
+            if request.step == waiter.step || goes {
+                return false;
+            }
+            let mut used = if request.preemptible {
+                account
+                    .used
+                    .saturating_sub(&self.releasing_or_freed(&request.subject))
+            } else {
+                account.non_preemptible.clone()
+            };
+            if request.preemptible && request.subject == waiter.subject {
+                used.add(&waiter.demand);
+            }
+            self.fits_share(account, request, &used)
+        })
     }
 }
 

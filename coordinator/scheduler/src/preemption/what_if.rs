@@ -289,8 +289,7 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         let left = self
             .in_pool
             .left_on((node, host), freed, &self.reservations);
-        // Of several requests one may lack what the one that asks for least does not.
-        self.in_pool.most.unwrap_or(request.each).less(left)
+        request.each.less(left)
     }
 
     pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {
@@ -361,26 +360,20 @@ impl<'a, 'r> WhatIf<'a, 'r> {
                 .used
                 .saturating_sub(&going)
                 .saturating_sub(run.demand());
-            let used = self.with_nominated(account, &run.request, used);
-            account.policy.is_some() && queue_order::fits_share(pool, account, &run.request, &used)
+            account.policy.is_some() && self.fits_share(account, &run.request, &used)
         })
     }
 
-    /// Use that counts against a share without the removed and releasing runs, with nominated use.
-    pub(super) fn with_nominated(
-        &self,
-        account: &Account,
-        request: &Request,
-        used: Amounts,
-    ) -> Amounts {
+    /// Whether a request would be inside its share next to `used`, which counts nothing that is released, and to nominated
+    /// use.
+    pub(super) fn fits_share(&self, account: &Account, request: &Request, used: &Amounts) -> bool {
         let RequestInPool {
             scheduler, pool, ..
         } = self.in_pool;
         let is_gone = |id: &AttemptId| self.removed.contains_key(id) || pool.releasing.contains(id);
-        let mut used = Cow::Owned(used);
-        let asks = (Some(&request.step), request.preemptible);
-        scheduler.add_nominated(pool, account, asks, &mut used, is_gone);
-        used.into_owned()
+        let used = Cow::Borrowed(used);
+        let of = (pool, account);
+        queue_order::fits_share_beside_nominated(scheduler, of, request, used, is_gone)
     }
 
     /// Amount of a resource that a subject would hold above its reserved share.
