@@ -316,8 +316,8 @@ impl Scheduler {
         if !is_alike || in_pool.find_placement().is_some() {
             return false;
         }
-        let most = range.most(least);
-        is_impossible_for_range(in_pool, &most, now, &caches.of_pool(only))
+        let most = || range.most(least);
+        is_impossible_for_range(in_pool, most, now, &caches.of_pool(only))
     }
 
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Decision> {

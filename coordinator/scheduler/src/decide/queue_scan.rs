@@ -141,7 +141,10 @@ impl<'a> Range<'a> {
 
     /// A request that asks for as much as any of the range, for which `least` stands.
     pub(super) fn most(&self, least: &Request) -> Request {
-        most_of_parts(self.parts, least)
+        match self.half {
+            None => self.group.group.most(least),
+            Some(_) => most_of_parts(self.parts, least),
+        }
     }
 
     /// The two halves of the range; `None` if it has only one part.

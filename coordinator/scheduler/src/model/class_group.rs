@@ -160,6 +160,12 @@ impl ClassGroup {
     pub(crate) fn least(&self, request: &Request) -> Request {
         least_of(iter::once(&self.count), self.places.first(), request)
     }
+
+    /// A request that asks for as much as any of the group on each host, and is otherwise like `request`, which is one of
+    /// them.
+    pub(crate) fn most(&self, request: &Request) -> Request {
+        most_of(iter::once(&self.count), request)
+    }
 }
 
 impl GroupPart {
@@ -225,11 +231,14 @@ pub(crate) fn least_of_parts(parts: &[GroupPart], request: &Request) -> Request 
     least_of(counts_of(parts), places.min(), request)
 }
 
-/// A request that asks for as much as any request of some parts of a group on each host, and is otherwise like `request`,
-/// which is one of the group.
+/// The same as [`ClassGroup::most`], of some parts of a group.
 pub(crate) fn most_of_parts(parts: &[GroupPart], request: &Request) -> Request {
+    most_of(counts_of(parts), request)
+}
+
+fn most_of<'a>(counts: impl Iterator<Item = &'a ClassCount> + Clone, request: &Request) -> Request {
     let most = |amounts: &BTreeMap<u64, usize>| amounts.keys().next_back().copied();
-    let demand = demand_of(counts_of(parts), request, most, u64::max);
+    let demand = demand_of(counts, request, most, u64::max);
     Request {
         each: each_of(&demand, request.hosts),
         demand,
@@ -363,6 +372,7 @@ mod tests {
             }
             if let Some(one) = waiting.values().next() {
                 prop_assert_eq!(group.least(one), least_of_parts(group.parts(), one));
+                prop_assert_eq!(group.most(one), most_of_parts(group.parts(), one));
             }
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn hosts_that_could<'a>(
 /// and nothing went past them. `cache` is of the pool.
 pub(crate) fn is_impossible_for_range<'a>(
     in_pool: RequestInPool<'a>,
-    most: &Request,
+    most: impl FnOnce() -> Request,
     now: Time,
     cache: &CandidateCache<'a>,
 ) -> bool {
@@ -73,7 +73,7 @@ pub(crate) fn is_impossible_for_range<'a>(
         return candidates.runs.is_empty() && releasing.is_empty();
     }
     let most = RequestInPool {
-        request: most,
+        request: &most(),
         ..in_pool
     };
     let tight = WhatIf::new(most, reserved.all());
