@@ -306,8 +306,8 @@ impl Engine {
             .into_iter()
             .try_for_each(|output| self.act(output))?;
         let core = &self.core;
-        let is_starting = |id: &AttemptId| core.status(id) == Some(AttemptPhase::Starting);
-        self.inputs.keep(is_starting);
+        self.inputs
+            .keep(|id| core.status(id).is_some_and(|it| may_open_inputs(&it)));
         Ok(())
     }
 
@@ -448,6 +448,15 @@ impl Engine {
             self.supervisor = None;
         }
     }
+}
+
+/// Whether the supervisor may still open the inputs of an attempt: until its program was seen, also if it is stopped
+/// before that.
+fn may_open_inputs(phase: &AttemptPhase) -> bool {
+    matches!(
+        phase,
+        AttemptPhase::Starting | AttemptPhase::Stopping { started: None, .. }
+    )
 }
 
 async fn sleep_until(due: Option<BootMillis>) {

@@ -67,8 +67,8 @@ codes! {
     HostFailed = "host_failed",
     /// Queued again: the attempt's lease expired before the coordinator was reachable again.
     LeaseExpired = "lease_expired",
-    /// Queued again: the host never started the step, because the order came too late or not at all, or because its
-    /// supervisor does not answer.
+    /// Queued again: the host never started the step, because the order came too late or not at all, because its
+    /// supervisor does not answer, or because its agent started again meanwhile.
     NotBegun = "not_begun",
     /// Queued again after a failure, because the step has retries left.
     Retry = "retry",

@@ -453,7 +453,7 @@ pub enum Exit {
     PrologFailed(String),
     /// The supervisor killed the attempt because of its disk use.
     StorageExceeded(StorageExceeded),
-    /// The host returned the attempt before any process was created, as explained.
+    /// The host returned the attempt before it began anything of the step, as explained.
     NotBegun(String),
 }
 

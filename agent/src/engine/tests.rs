@@ -6,13 +6,14 @@ use agent_core::Settings;
 use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{ClusterId, Epoch, Subject};
+use sluice_common::inputs::{InputFile, InputHash};
 use sluice_common::inventory::Gpu;
 use sluice_common::supervision::{
     AttemptView, Exit, FreezerState, HostPhase, LaunchRecord, Process, ProcessEnd,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::{Usage, UsageReport};
-use sluice_common::wire::{Assignment, Command, FromNode, Gang, ToNode, Welcome};
+use sluice_common::wire::{Assignment, Command, FromNode, Gang, StopReason, ToNode, Welcome};
 
 use super::*;
 use crate::event::UsageEvent;
@@ -30,7 +31,7 @@ struct TestEngine {
     /// Number of orders sent on the link.
     told: u64,
     link: mpsc::Receiver<ToLink>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl TestEngine {
@@ -92,7 +93,7 @@ impl TestEngine {
             orders: Vec::new(),
             told: 0,
             link,
-            _dir: dir,
+            dir,
         };
         rig.supervisor_up(vec![]);
         rig.feed(Event::Dialled { link: LINK, outbox });
@@ -149,37 +150,20 @@ impl TestEngine {
     }
 
     fn assign_as(&mut self, gpus: Vec<String>, is_measured: bool) {
-        let assignment = Assignment {
-            streams: Default::default(),
-            container: None,
-            inputs: vec![],
-            keep: vec![],
-            ports: vec![],
-            probes: Default::default(),
-            is_measured,
-            attempt: attempt(),
-            pool: PoolName::new("default").unwrap(),
-            command: vec!["true".to_owned()],
-            env: Default::default(),
-            workdir: None,
-            prefer_workdir: None,
+        self.command(ToNode::Assign(Box::new(Assignment {
             gpus,
-            timeout: None,
-            grace: Span::ZERO,
-            gang: Gang::single("box"),
-            subject: Subject::new("s").unwrap(),
-            submitter: None,
-            resources: Amounts::new(),
-            cpu_mode: Default::default(),
-            launch: sluice_common::template::launch::Launch::default(),
-            warrant: Default::default(),
-        };
+            is_measured,
+            ..assignment()
+        })));
+    }
+
+    fn command(&mut self, order: ToNode) {
         self.told += 1;
         let command = Command {
             epoch: epoch(),
             number: self.told,
             last_heard: crate::clock::boot(),
-            order: ToNode::Assign(Box::new(assignment)),
+            order,
         };
         self.feed(Event::Core(Input::Command {
             link: LINK,
@@ -189,6 +173,34 @@ impl TestEngine {
 
     fn is_live(&self) -> bool {
         self.live.contains(&attempt())
+    }
+}
+
+fn assignment() -> Assignment {
+    Assignment {
+        streams: Default::default(),
+        container: None,
+        inputs: vec![],
+        keep: vec![],
+        ports: vec![],
+        probes: Default::default(),
+        is_measured: false,
+        attempt: attempt(),
+        pool: PoolName::new("default").unwrap(),
+        command: vec!["true".to_owned()],
+        env: Default::default(),
+        workdir: None,
+        prefer_workdir: None,
+        gpus: vec![],
+        timeout: None,
+        grace: Span::ZERO,
+        gang: Gang::single("box"),
+        subject: Subject::new("s").unwrap(),
+        submitter: None,
+        resources: Amounts::new(),
+        cpu_mode: Default::default(),
+        launch: sluice_common::template::launch::Launch::default(),
+        warrant: Default::default(),
     }
 }
 
@@ -233,6 +245,15 @@ fn view(phase: HostPhase) -> AttemptView {
     }
 }
 
+fn running() -> AttemptView {
+    view(HostPhase::Running(Process {
+        pid: 5,
+        start_ticks: 1,
+        started_at: Time::default(),
+        workdir_refused: None,
+    }))
+}
+
 fn gone() -> AttemptView {
     view(HostPhase::Gone(end()))
 }
@@ -267,19 +288,40 @@ fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
 fn nothing_is_waited_for_when_nothing_is_left() {
     let mut rig = TestEngine::linked();
     rig.assign();
-    let process = Process {
-        pid: 5,
-        start_ticks: 1,
-        started_at: Time::default(),
-        workdir_refused: None,
-    };
-    rig.feed(Event::Core(Input::Attempt(view(HostPhase::Running(
-        process,
-    )))));
+    rig.feed(Event::Core(Input::Attempt(running())));
     rig.feed(Event::Core(Input::Attempt(view(HostPhase::Ended(end())))));
     assert_eq!(rig.engine.timers.len(), 2, "timeout and sweep");
     rig.feed(Event::Core(Input::Attempt(gone())));
     assert!(rig.engine.timers.is_empty());
+}
+
+#[tokio::test]
+async fn inputs_stay_until_the_program_is_seen_even_if_the_step_is_stopped_before() {
+    let mut rig = TestEngine::linked();
+    rig.command(ToNode::Assign(Box::new(Assignment {
+        inputs: vec![InputFile {
+            name: "data".to_owned(),
+            sha256: InputHash::of_digest(&[0; 32]),
+            size: 1,
+            executable: false,
+        }],
+        ..assignment()
+    })));
+    let file = rig.dir.path().join("inputs/a.1");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "x").unwrap();
+    rig.feed(Event::Core(Input::Inputs {
+        attempt: attempt(),
+        fetched: Ok(()),
+    }));
+    rig.command(ToNode::Stop {
+        attempt: attempt(),
+        why: StopReason::Cancelled,
+        grace: Span::from_secs(30),
+    });
+    assert!(file.exists(), "the supervisor may be about to open it");
+    rig.feed(Event::Core(Input::Attempt(running())));
+    assert!(!file.exists());
 }
 
 fn gpu(uuid: &str, minor: u32) -> Gpu {

@@ -76,15 +76,17 @@ impl StepChild<'_> {
         // Without a prolog, not even the waiting happens outside of the step's groups.
         let entered = self.prolog.map_or_else(enter, |_| Ok(()));
         let prepared = entered.and_then(|()| self.prepare());
-        let packed = prepared.and_then(|()| self.inputs.map(StepInputs::open).transpose());
+        let by_host = |sentence| (HOST_FAILED, sentence);
+        let packed = prepared
+            .map_err(by_host)
+            .and_then(|()| self.inputs.map(StepInputs::open).transpose());
         let mut gate = self.gate;
         // End of file means that the supervisor died or could not write the record.
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
-        let by_host = |sentence| (HOST_FAILED, sentence);
-        let begun = packed.and_then(|packed| self.begin().map(|()| packed));
-        let prepared = begun.map_err(by_host).and_then(|packed| {
+        let begun = packed.and_then(|packed| self.begin().map(|()| packed).map_err(by_host));
+        let prepared = begun.and_then(|packed| {
             let done = self.run_prolog().map_err(|why| (PROLOG_FAILED, why));
             done.map(|()| packed)
         });

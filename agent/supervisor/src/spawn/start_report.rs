@@ -17,10 +17,15 @@ pub(super) const DIRECTORY_REFUSED: u8 = b'd';
 pub(super) const REFUSAL_BYTES: usize = 2;
 /// First byte of a report: a resource of the host is missing.
 pub(super) const HOST_FAILED: u8 = b'h';
+/// First byte of a report: the agent has taken the step's inputs away, so nothing was begun.
+pub(super) const INPUTS_GONE: u8 = b'i';
 /// First byte of a report: the prolog failed.
 pub(super) const PROLOG_FAILED: u8 = b'p';
 /// First byte of a report: the step's specification cannot be met.
 pub(super) const STEP_FAILED: u8 = START_FAILED;
+
+/// A failed start: the first byte of its report, and why.
+pub(super) type StartFault = (u8, String);
 
 /// The child's report of its start. The pipe closes when the child becomes the program.
 #[derive(Debug)]
@@ -121,6 +126,7 @@ fn failure_of(fault: u8, sentence: &[u8]) -> Exit {
     let sentence = String::from_utf8_lossy(sentence).into_owned();
     match fault {
         HOST_FAILED => Exit::HostFailed(sentence),
+        INPUTS_GONE => Exit::NotBegun(sentence),
         PROLOG_FAILED => Exit::PrologFailed(sentence),
         _ => Exit::StartFailed(sentence),
     }

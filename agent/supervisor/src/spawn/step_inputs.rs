@@ -15,9 +15,14 @@ use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, geteuid};
 use sluice_common::helper::UNPACK_INPUTS;
 use sluice_common::limit::MAX_SENTENCE_BYTES;
 
+use super::start_report::{HOST_FAILED, INPUTS_GONE, StartFault};
 use super::streams::helper_arguments;
 use crate::helper_program::HelperProgram;
 use crate::sys;
+
+/// Why a step whose inputs are gone did not begin.
+const INPUTS_REMOVED: &str =
+    "the host's agent had removed its inputs before it began, as an agent that starts again does";
 
 /// Inputs of a step, and who unpacks them.
 pub(super) struct StepInputs<'a> {
@@ -30,11 +35,17 @@ pub(super) struct StepInputs<'a> {
 }
 
 impl StepInputs<'_> {
-    /// Opens the agent's file. A resource of the host is missing if that fails.
-    pub(super) fn open(&self) -> Result<File, String> {
+    /// Opens the agent's file. A resource of the host is missing if that fails, unless the file is gone: an agent that
+    /// starts again removes it, and the step may come back.
+    pub(super) fn open(&self) -> Result<File, StartFault> {
         let owner = self.agent_uid.unwrap_or(geteuid().as_raw());
-        open_of(&self.file, owner)
-            .map_err(|why| format!("the host could not open the inputs of the step: {why}"))
+        open_of(&self.file, owner).map_err(|why| match why.kind() {
+            io::ErrorKind::NotFound => (INPUTS_GONE, INPUTS_REMOVED.to_owned()),
+            _ => {
+                let why = format!("the host could not open the inputs of the step: {why}");
+                (HOST_FAILED, why)
+            }
+        })
     }
 
     /// Makes the files in the current directory, as the present user.

@@ -295,6 +295,20 @@ fn a_place_where_nothing_can_be_written_fails_the_start() {
 }
 
 #[test]
+fn one_whose_inputs_the_agent_removed_has_not_begun() {
+    let host = Host::start();
+    let mut client = host.client();
+    let mut early = sh("early.1", "echo begun");
+    early.inputs = Some(host.attempt_dir(&"gone.1").display().to_string());
+    client.spawn(&early);
+    let Exit::NotBegun(why) = client.wait_gone(&early.attempt).exit else {
+        panic!("neither the step nor the host is at fault");
+    };
+    assert!(why.contains("had removed its inputs"), "{why}");
+    assert_eq!(host.output(&"early.1", "stdout"), "");
+}
+
+#[test]
 fn one_that_is_being_started_is_listed() {
     let host = Host::start();
     let mut client = host.client();
