@@ -25,3 +25,4 @@ pub(crate) mod request_kind;
 pub(crate) mod reservations;
 pub(crate) mod resources;
 pub(crate) mod scheduler;
+pub(crate) mod victim_cache;

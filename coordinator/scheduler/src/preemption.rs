@@ -177,11 +177,10 @@ pub(crate) fn reason<'a>(
     if failure.why == NoPreemption::NotAllowed {
         return failure.why;
     }
-    let candidates = cache.candidates(in_pool, now);
-    if candidates.returning.is_empty() {
+    let Some(candidates) = cache.with_returning(in_pool, now) else {
         return failure.why;
-    }
-    match outcome_of(in_pool, &candidates.with_returning(), cache.heads()) {
+    };
+    match outcome_of(in_pool, &candidates, cache.heads()) {
         PreemptionOutcome::Impossible(failure) => failure.why,
         PreemptionOutcome::Preempt(_) | PreemptionOutcome::AwaitRelease(_) => {
             NoPreemption::WouldBeReclaimed

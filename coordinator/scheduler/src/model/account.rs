@@ -8,6 +8,7 @@ use sluice_common::pool::PolicySpec;
 
 use crate::model::queue::Queue;
 use crate::model::request::Run;
+use crate::model::victim_cache::VictimCache;
 
 /// A subject's account in a pool. An account outlives its policy as long as runs use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(crate) struct Account {
     pub(crate) queue: Queue,
     /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
     pub(crate) rates: BTreeMap<Option<UserName>, u64>,
+    /// Cleared by all that changes the account, and by what changes its runs and nominations.
+    pub(crate) victims: VictimCache,
 }
 
 impl Account {

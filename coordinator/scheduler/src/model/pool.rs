@@ -108,6 +108,18 @@ impl Pool {
 
     pub(crate) fn set_terms(&mut self, terms: PoolTerms) {
         self.terms = terms;
+        self.clear_victims();
+    }
+
+    /// Forgets what is cached of all accounts.
+    fn clear_victims(&mut self) {
+        let accounts = self.accounts.values_mut();
+        accounts.for_each(|account| account.victims.clear());
+    }
+
+    /// Forgets what is cached of an account, because one of its runs or nominations changed.
+    pub(crate) fn clear_victims_of(&mut self, subject: &Subject) {
+        self.known_account_mut(subject);
     }
 
     /// The policy of a subject: its own, or else the one for everyone.
@@ -293,6 +305,8 @@ impl Pool {
 
     /// Sets a policy; returns whether there was one before.
     pub(crate) fn put_policy(&mut self, subject: &Subject, policy: PolicySpec) -> bool {
+        // Which resources are metered concerns all.
+        self.clear_victims();
         for key in policy.keys() {
             *self.named.entry(key.clone()).or_default() += 1;
         }
@@ -314,6 +328,7 @@ impl Pool {
     }
 
     pub(crate) fn remove_policy(&mut self, subject: &Subject) {
+        self.clear_victims();
         if subject.is_everyone() {
             let before = self.everyone.take();
             before
@@ -349,11 +364,20 @@ impl Pool {
         let default_policy = self.default_policy();
         let by_user = self.terms.fair_users;
         let account = self.accounts.entry(subject.clone());
-        account.or_insert_with(|| Account {
+        let account = account.or_insert_with(|| Account {
             policy: default_policy,
             queue: Queue::new(by_user),
             ..Account::default()
-        })
+        });
+        account.victims.clear();
+        account
+    }
+
+    /// The account of a subject, if there is one.
+    fn known_account_mut(&mut self, subject: &Subject) -> Option<&mut Account> {
+        let account = self.accounts.get_mut(subject)?;
+        account.victims.clear();
+        Some(account)
     }
 
     fn uncount_keys(&mut self, policy: &PolicySpec) {
@@ -400,20 +424,20 @@ impl Pool {
     }
 
     pub(crate) fn dequeue(&mut self, request: &Request) {
-        if let Some(account) = self.accounts.get_mut(&request.subject) {
+        if let Some(account) = self.known_account_mut(&request.subject) {
             account.queue.remove(request);
         }
         self.drop_if_empty(&request.subject);
     }
 
     pub(crate) fn set_nominated(&mut self, request: &Request) {
-        if let Some(account) = self.accounts.get_mut(&request.subject) {
+        if let Some(account) = self.known_account_mut(&request.subject) {
             account.queue.set_nominated(request.place);
         }
     }
 
     pub(crate) fn unset_nominated(&mut self, request: &Request) {
-        if let Some(account) = self.accounts.get_mut(&request.subject) {
+        if let Some(account) = self.known_account_mut(&request.subject) {
             account.queue.unset_nominated(request.place);
         }
     }
@@ -457,7 +481,7 @@ impl Pool {
         self.unindex_times(attempt, run.times());
         self.used.subtract(run.demand());
         self.demand_profile.take(run.each(), run.request.hosts);
-        if let Some(account) = self.accounts.get_mut(&run.request.subject) {
+        if let Some(account) = self.known_account_mut(&run.request.subject) {
             account.refund(attempt, run);
         }
         self.drop_if_empty(&run.request.subject);

@@ -303,6 +303,7 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             pool.unindex_times(attempt, before);
             pool.index_times(attempt, run.times());
+            pool.clear_victims_of(&run.request.subject);
         }
     }
 
@@ -319,6 +320,7 @@ impl Scheduler {
             run.stopping = true;
             if let Some(pool) = self.pools.get_mut(&run.pool) {
                 pool.releasing.insert(attempt.clone());
+                pool.clear_victims_of(&run.request.subject);
             }
         }
     }
@@ -332,6 +334,9 @@ impl Scheduler {
             return;
         }
         self.replicas.remove(run.request.spread_in.as_ref(), node);
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.clear_victims_of(&run.request.subject);
+        }
         let each = run.each();
         let last = run.holding.is_empty();
         self.change_host(node, |host| {
@@ -381,7 +386,16 @@ impl Scheduler {
             let awaiting = self.awaiting.entry(run.clone()).or_default();
             awaiting.insert(step.clone());
         }
+        self.clear_victims_by(step, &nomination.pool);
         self.nominations.insert(step.clone(), nomination);
+    }
+
+    /// Forgets what is cached of the account of a request, because its nomination changes.
+    pub(crate) fn clear_victims_by(&mut self, step: &StepId, pool: &PoolName) {
+        let pool = self.pools.get_mut(pool);
+        if let (Some(pool), Some(request)) = (pool, self.requests.get(step)) {
+            pool.clear_victims_of(&request.subject);
+        }
     }
 
     fn drop_nomination(&mut self, step: &StepId) -> Option<Nomination> {
@@ -405,6 +419,7 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(&nomination.pool) {
             pool.withdraw(step);
         }
+        self.clear_victims_by(step, &nomination.pool);
         if let Some(request) = self.requests.get(step).cloned() {
             for (_, pool) in self.pools_for_mut(&request) {
                 pool.unset_nominated(&request);

@@ -15,8 +15,8 @@ use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidates, candidates};
-use crate::preemption::possible_victims::{PossibleVictim, possible_victims};
+use crate::preemption::candidates::{Candidates, VictimChoice, candidates};
+use crate::preemption::possible_victims::possible_victims;
 
 /// A cache for each pool, valid while nothing changes.
 #[derive(Debug, Default)]
@@ -32,7 +32,6 @@ impl<'a> PoolCaches<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct CandidateCache<'a> {
     lists: RefCell<BTreeMap<CandidateKey<'a>, Rc<Candidates<'a>>>>,
-    possible_victims: RefCell<BTreeMap<&'a Subject, Rc<[PossibleVictim<'a>]>>>,
     heads: HeadCache<'a>,
 }
 
@@ -55,7 +54,7 @@ impl<'a> CandidateCache<'a> {
     pub(crate) fn candidates(&self, in_pool: RequestInPool<'a>, now: Time) -> Rc<Candidates<'a>> {
         let RequestInPool { pool, request, .. } = in_pool;
         if pool.backfill.contains_key(&request.step) {
-            return Rc::new(self.find(in_pool, now));
+            return Rc::new(self.find(in_pool, now, VictimChoice::Lasting));
         }
         let in_share = in_pool.is_in_share();
         // A preemptible request preempts no run of its own subject, which others may do if it holds an excess.
@@ -71,18 +70,29 @@ impl<'a> CandidateCache<'a> {
         };
         let mut lists = self.lists.borrow_mut();
         let list = lists.entry(key);
-        let list = list.or_insert_with(|| Rc::new(self.find(in_pool, now)));
+        let list = list.or_insert_with(|| Rc::new(self.find(in_pool, now, VictimChoice::Lasting)));
         Rc::clone(list)
     }
 
-    fn find(&self, in_pool: RequestInPool<'a>, now: Time) -> Candidates<'a> {
-        candidates(in_pool, now, |subject, account| {
-            let mut known = self.possible_victims.borrow_mut();
-            let found = known.entry(subject);
-            let found = found
-                .or_insert_with(|| possible_victims(in_pool, subject, account, now, &self.heads));
-            Rc::clone(found)
+    fn find(&self, in_pool: RequestInPool<'a>, now: Time, choice: VictimChoice) -> Candidates<'a> {
+        candidates(in_pool, now, choice, |subject, account| {
+            let find = || possible_victims(in_pool, subject, account, &self.heads);
+            account.victims.get_or_find(find)
         })
+    }
+
+    /// The same with the runs that are set apart, because their subjects would reclaim them at once; `None` if that adds
+    /// none.
+    pub(crate) fn with_returning(
+        &self,
+        in_pool: RequestInPool<'a>,
+        now: Time,
+    ) -> Option<Candidates<'a>> {
+        let others = self.candidates(in_pool, now);
+        let all = others
+            .has_returning
+            .then(|| self.find(in_pool, now, VictimChoice::All));
+        all.filter(|all| all.runs.len() > others.runs.len())
     }
 
     pub(crate) fn heads(&self) -> &HeadCache<'a> {

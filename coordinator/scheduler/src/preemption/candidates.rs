@@ -25,9 +25,9 @@ use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::resources::{HOST_KEYS, HostResources};
+use crate::model::victim_cache::PossibleVictim;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
-use crate::preemption::possible_victims::PossibleVictim;
 use crate::preemption::share::{left_over_runs, runs_in_share, runs_of};
 
 /// Why a run is not preempted for a request.
@@ -97,8 +97,16 @@ pub(crate) struct Candidates<'a> {
     held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost<'a>)>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
-    /// Runs that are no candidates because their subjects would reclaim at once what they lose.
-    pub(crate) returning: Vec<Candidate<'a>>,
+    /// Whether runs are set apart.
+    pub(crate) has_returning: bool,
+}
+
+/// Candidates with or without the runs that their subjects would reclaim at once from a request that must borrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VictimChoice {
+    /// Without them: they are set apart.
+    Lasting,
+    All,
 }
 
 /// Hosts by name, each with the resources that runs hold together there.
@@ -118,7 +126,7 @@ impl<'a> Candidates<'a> {
             on,
             held: RefCell::default(),
             budget,
-            returning: Vec::new(),
+            has_returning: false,
         }
     }
 
@@ -136,14 +144,6 @@ impl<'a> Candidates<'a> {
         let held = Rc::new(held.collect());
         known.push((in_pool.filter, Rc::clone(&held)));
         held
-    }
-
-    /// The same with the runs that are set apart.
-    pub(crate) fn with_returning(&self) -> Self {
-        let mut runs: Vec<Candidate<'a>> =
-            self.runs.iter().chain(&self.returning).cloned().collect();
-        runs.sort_unstable_by_key(|candidate| candidate.rank);
-        Self::new(runs, self.budget)
     }
 
     /// The same without the runs for which `keeps` is false.
@@ -164,22 +164,6 @@ pub(crate) fn held_by<'c, 'a: 'c>(
 }
 
 impl Candidate<'_> {
-    /// The same for a request inside its share, for which the share of the run's subject counts as a sum.
-    fn for_one_in_share(&self) -> Self {
-        Self {
-            in_share: Vec::new(),
-            ..self.clone()
-        }
-    }
-
-    /// The same for a request that must borrow, for which it does not matter whether the run is left over.
-    fn for_borrower(&self) -> Self {
-        Self {
-            is_left_over: false,
-            ..self.clone()
-        }
-    }
-
     /// The run as the rule for resources that are not metered sees it.
     pub(crate) fn as_holder(&self) -> ResourceHolder<'_> {
         ResourceHolder {
@@ -206,34 +190,36 @@ struct RuleFor {
     by_priority: bool,
 }
 
-/// All runs that may be preempted by some rule. Those that their subjects would reclaim at once from a request that must
-/// borrow are set apart. `victims_of` finds the runs of a subject that holds more than its share.
+/// All runs that may be preempted by some rule. `victims_of` finds the runs of a subject that holds more than its share.
 pub(crate) fn candidates<'a>(
     in_pool: RequestInPool<'a>,
     now: Time,
-    victims_of: impl Fn(&'a Subject, &'a Account) -> Rc<[PossibleVictim<'a>]>,
+    choice: VictimChoice,
+    victims_of: impl Fn(&'a Subject, &'a Account) -> &'a [PossibleVictim],
 ) -> Candidates<'a> {
     let RequestInPool { pool, request, .. } = in_pool;
     let in_share = in_pool.is_in_share();
     let by_priority = in_pool.preempts_by_priority(in_share);
     let budget = pool.loss_budget(now).filter(|_| by_priority);
     let mut found: Vec<Candidate<'a>> = Vec::new();
-    let mut returning = Vec::new();
+    let mut has_returning = false;
     for (subject, other) in pool.accounts() {
         match rule(in_pool, in_share, subject, other) {
             Ok(PreemptionRule::Excess) if holds_what_may_be_short(in_pool, other) => {
-                let victims = victims_of(subject, other);
-                let open = victims.iter().filter(|run| !(by_priority && run.is_spared));
-                for PossibleVictim {
-                    candidate, returns, ..
-                } in open
-                {
-                    let (found, candidate) = match in_share {
-                        true => (&mut found, candidate.for_one_in_share()),
-                        false if *returns => (&mut returning, candidate.for_borrower()),
-                        false => (&mut found, candidate.for_borrower()),
-                    };
-                    found.push(candidate);
+                let beyond_share = BeyondShare {
+                    in_pool,
+                    in_share,
+                    by_priority,
+                    bounds_loss: budget.is_some(),
+                    account: other,
+                    now,
+                };
+                for victim in victims_of(subject, other) {
+                    if !in_share && victim.returns && choice == VictimChoice::Lasting {
+                        has_returning = true;
+                    } else {
+                        found.extend(beyond_share.candidate(victim));
+                    }
                 }
             }
             Ok(rule @ (PreemptionRule::Own | PreemptionRule::Backfill)) => {
@@ -246,12 +232,47 @@ pub(crate) fn candidates<'a>(
     }
     if let Some(backfill) = pool.backfill.get(&request.step) {
         add_backfill(&mut found, in_pool, backfill, now);
-        returning.retain(|it: &Candidate<'_>| !backfill.contains(it.id));
     }
     found.sort_unstable_by_key(|candidate| candidate.rank);
     Candidates {
-        returning,
+        has_returning,
         ..Candidates::new(found, budget)
+    }
+}
+
+/// The view that a request has of the runs of one subject beyond its share.
+struct BeyondShare<'a> {
+    in_pool: RequestInPool<'a>,
+    in_share: bool,
+    by_priority: bool,
+    bounds_loss: bool,
+    account: &'a Account,
+    now: Time,
+}
+
+impl<'a> BeyondShare<'a> {
+    /// A run as a candidate; `None` if it is protected now. For a request in its share, the share of the run's subject counts
+    /// as a sum; for one that must borrow it does not matter whether the run is left over.
+    fn candidate(&self, victim: &'a PossibleVictim) -> Option<Candidate<'a>> {
+        let pool = self.in_pool.pool;
+        let run = self.in_pool.scheduler.run(&victim.attempt)?;
+        let is_spared =
+            || self.by_priority && protected_from_priority(pool, run, self.now).is_some();
+        if protected_until(pool, run, self.now).is_some() || is_spared() {
+            return None;
+        }
+        let (rule, priority) = (PreemptionRule::Excess, self.account.priority());
+        let mut found = candidate(&victim.attempt, run, rule, priority, self.now);
+        if self.bounds_loss {
+            found.loss = pool.loss_of(run, self.now);
+        }
+        match self.in_share {
+            true => found.is_left_over = victim.is_left_over,
+            false => found
+                .in_share
+                .extend(victim.in_share.iter().map(|key| key.as_str())),
+        }
+        Some(found)
     }
 }
 

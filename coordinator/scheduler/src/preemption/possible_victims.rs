@@ -1,78 +1,59 @@
 //! The runs of one subject that requests of others may preempt for what it holds beyond its share. They are the same for all
-//! these requests, so one check of a queue finds them once for each subject.
+//! these requests, and until the account of the subject changes.
 
 use alloc::borrow::Cow;
-use alloc::rc::Rc;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Subject};
-use sluice_common::time::Time;
 
 use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::queue_order;
 use crate::model::request::{Request, Run};
 use crate::model::scheduler::Scheduler;
+use crate::model::victim_cache::PossibleVictim;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
-use crate::preemption::candidates::{self, Candidate, PreemptionRule};
+use crate::preemption::candidates;
 use crate::preemption::share::{in_share_of_these, runs_of};
 
-/// A run that may be preempted for what its subject holds beyond its share.
-#[derive(Clone, Debug)]
-pub(crate) struct PossibleVictim<'a> {
-    /// The run as a candidate for any request, with whether it is left over and what it holds within the share.
-    pub(crate) candidate: Candidate<'a>,
-    /// Whether it is protected from priority.
-    pub(crate) is_spared: bool,
-    /// Whether its subject would reclaim at once what it loses, from a request that must borrow.
-    pub(crate) returns: bool,
-}
-
-/// Finds them, in victim order.
+/// Finds them. What depends on the time, such as protection by `min_runtime`, is checked by the caller.
 pub(crate) fn possible_victims<'a>(
     in_pool: RequestInPool<'a>,
     subject: &'a Subject,
     account: &'a Account,
-    now: Time,
     heads: &HeadCache<'a>,
-) -> Rc<[PossibleVictim<'a>]> {
+) -> Box<[PossibleVictim]> {
     let RequestInPool {
         scheduler, pool, ..
     } = in_pool;
     let all = runs_of(scheduler, account);
-    let runs = all.iter().copied().filter(|(_, run)| {
-        let protection = candidates::unconditional_protection(in_pool, run);
-        protection.is_none() && candidates::protected_until(pool, run, now).is_none()
-    });
+    let runs = all.iter().copied();
+    let runs = runs.filter(|(_, run)| candidates::unconditional_protection(in_pool, run).is_none());
     let reclaim_check = ReclaimCheck::of(in_pool, subject, account, heads);
-    let bounds_loss = pool.loss_budget(now).is_some();
     let found = runs.map(|(id, run)| {
-        let rule = PreemptionRule::Excess;
-        let mut candidate = candidates::candidate(id, run, rule, account.priority(), now);
-        if bounds_loss {
-            candidate.loss = pool.loss_of(run, now);
-        }
-        PossibleVictim {
-            candidate,
-            is_spared: candidates::protected_from_priority(pool, run, now).is_some(),
+        let victim = PossibleVictim {
+            attempt: id.clone(),
+            in_share: Vec::new(),
+            is_left_over: false,
             returns: reclaim_check.take_back(id, run),
-        }
+        };
+        (victim, run)
     });
-    let mut found: Vec<PossibleVictim<'a>> = found.collect();
-    for key in account.used.iter().map(|(key, _)| key.as_str()) {
-        let fits = in_share_of_these(account, &all, key);
-        let counts = pool.counts_in_share(account, key);
-        for PossibleVictim { candidate, .. } in &mut found {
-            match fits.contains(candidate.id) {
-                true => candidate.in_share.push(key),
-                false => candidate.is_left_over |= counts && candidate.run.demand().get(key) > 0,
+    let mut found: Vec<(PossibleVictim, &Run)> = found.collect();
+    for (key, _) in account.used.iter() {
+        let fits = in_share_of_these(account, &all, key.as_str());
+        let counts = pool.counts_in_share(account, key.as_str());
+        for (victim, run) in &mut found {
+            match fits.contains(&victim.attempt) {
+                true => victim.in_share.push(key.clone()),
+                false => victim.is_left_over |= counts && run.demand().get(key.as_str()) > 0,
             }
         }
     }
-    found.sort_unstable_by_key(|victim| victim.candidate.rank);
-    found.into()
+    found.into_iter().map(|(victim, _)| victim).collect()
 }
 
 /// The requests of a subject that would reclaim what one of its runs loses.

@@ -35,6 +35,8 @@ impl Scheduler {
         for waiter in self.awaiting.remove(attempt).into_iter().flatten() {
             if let Some(nomination) = self.nominations.get_mut(&waiter) {
                 nomination.awaits.remove(attempt);
+                let pool = nomination.pool.clone();
+                self.clear_victims_by(&waiter, &pool);
             }
         }
     }
