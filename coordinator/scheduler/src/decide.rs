@@ -208,8 +208,10 @@ impl Scheduler {
                 .as_ref()
                 .filter(|_| in_pool.request.preemptible && !reserved.allows_short_run())
                 .filter(|(_, reservations)| !in_pool.fits_on(&nomination.hosts, reservations));
-            let mut backfill: BTreeSet<StepId> =
-                passed.map(|(head, _)| head.clone()).into_iter().collect();
+            let mut backfill: BTreeSet<StepId> = passed
+                .map(|(head, _)| (*head).clone())
+                .into_iter()
+                .collect();
             backfill.extend(in_pool.limited_request_ahead());
             return Some(Decision::Grant {
                 step: step.clone(),

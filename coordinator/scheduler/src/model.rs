@@ -2,6 +2,7 @@
 //! Decisions are made elsewhere.
 
 pub(crate) mod account;
+pub(crate) mod cached;
 pub(crate) mod class_group;
 mod domain;
 pub(crate) mod entitlement;
@@ -25,4 +26,3 @@ pub(crate) mod request_kind;
 pub(crate) mod reservations;
 pub(crate) mod resources;
 pub(crate) mod scheduler;
-pub(crate) mod victim_cache;

@@ -252,7 +252,7 @@ fn outcome_on_platform<'a>(
         return found;
     };
     if reserved.allows_backfill(in_pool.request) {
-        let head = (head, &reserved.firm);
+        let head = (*head, &*reserved.firm);
         match outcome_as_backfill(in_pool, head, candidates, heads) {
             Some(found) => return found.and(failure.holds_for_larger),
             None => failure = failure.and(false),

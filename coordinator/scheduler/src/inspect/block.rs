@@ -157,7 +157,7 @@ impl<'a> RequestInPool<'a> {
         }) {
             let nomination = self.scheduler.nomination(behind);
             return Some(BlockReason::BehindHead {
-                behind: behind.clone(),
+                behind: (*behind).clone(),
                 starts_by: nomination.and_then(|it| self.scheduler.latest_start(&it.awaits)),
             });
         }

@@ -1,14 +1,16 @@
 //! The account of one subject in one pool: its policy, its use, and the arithmetic of reserved shares and limits.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, ResourceKey};
 use sluice_common::id::{AttemptId, UserName};
 use sluice_common::pool::PolicySpec;
 
+use crate::model::cached::Cached;
 use crate::model::queue::Queue;
 use crate::model::request::Run;
-use crate::model::victim_cache::VictimCache;
 
 /// A subject's account in a pool. An account outlives its policy as long as runs use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +29,20 @@ pub(crate) struct Account {
     /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
     pub(crate) rates: BTreeMap<Option<UserName>, u64>,
     /// Cleared by all that changes the account, and by what changes its runs and nominations.
-    pub(crate) victims: VictimCache,
+    pub(crate) victims: Cached<Box<[PossibleVictim]>>,
+}
+
+/// A run that requests of others may preempt for what its subject holds beyond its share, as far as that does not depend
+/// on the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PossibleVictim {
+    pub(crate) attempt: AttemptId,
+    /// Resources that it holds within its subject's share.
+    pub(crate) in_share: Vec<ResourceKey>,
+    /// Whether it does not fit in its subject's share of something metered.
+    pub(crate) is_left_over: bool,
+    /// Whether its subject would reclaim at once what it loses, from a request that must borrow.
+    pub(crate) returns: bool,
 }
 
 impl Account {

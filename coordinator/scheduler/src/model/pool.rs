@@ -19,6 +19,7 @@ use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
 use crate::model::account::Account;
+use crate::model::cached::Cached;
 use crate::model::fair_share::FairUse;
 use crate::model::fragmentation::DemandProfile;
 use crate::model::host::{Host, HostIndex};
@@ -27,6 +28,7 @@ use crate::model::nomination::Nomination;
 use crate::model::pool::host_set::HostSet;
 use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
+use crate::model::reservations::PoolReservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
 
 /// Terms of a pool that an admin sets.
@@ -97,6 +99,8 @@ pub struct Pool {
     pub(crate) evicted: BTreeMap<Time, BTreeSet<AttemptId>>,
     /// Work lost by priority, as far as it counts against the budget for that.
     pub(super) lost_work: LostWork,
+    /// Reservations of the nominations here. Cleared by all that changes an account, a host or a nomination.
+    pub(crate) reservations: Cached<PoolReservations>,
     /// Number of hosts, by how many more runs they may hold.
     free_steps: BTreeMap<u64, usize>,
 }
@@ -108,17 +112,18 @@ impl Pool {
 
     pub(crate) fn set_terms(&mut self, terms: PoolTerms) {
         self.terms = terms;
-        self.clear_victims();
+        self.clear_cached();
     }
 
-    /// Forgets what is cached of all accounts.
-    fn clear_victims(&mut self) {
+    /// Forgets what is cached of the pool and all accounts.
+    fn clear_cached(&mut self) {
+        self.reservations.clear();
         let accounts = self.accounts.values_mut();
         accounts.for_each(|account| account.victims.clear());
     }
 
-    /// Forgets what is cached of an account, because one of its runs or nominations changed.
-    pub(crate) fn clear_victims_of(&mut self, subject: &Subject) {
+    /// Forgets what is cached of the pool and an account, because one of its runs or nominations changed.
+    pub(crate) fn clear_cached_of(&mut self, subject: &Subject) {
         self.known_account_mut(subject);
     }
 
@@ -303,64 +308,9 @@ impl Pool {
         excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
     }
 
-    /// Sets a policy; returns whether there was one before.
-    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: PolicySpec) -> bool {
-        // Which resources are metered concerns all.
-        self.clear_victims();
-        for key in policy.keys() {
-            *self.named.entry(key.clone()).or_default() += 1;
-        }
-        if subject.is_everyone() {
-            let before = self.everyone.replace((subject.clone(), policy));
-            before
-                .iter()
-                .for_each(|(_, policy)| self.uncount_keys(policy));
-            self.apply_default_policy();
-            return before.is_some();
-        }
-        let account = self.account_mut(subject);
-        let before = account.policy.replace(policy);
-        let had_own = core::mem::replace(&mut account.own, true);
-        let had_one = before.is_some();
-        let own = before.into_iter().filter(|_| had_own);
-        own.for_each(|policy| self.uncount_keys(&policy));
-        had_one
-    }
-
-    pub(crate) fn remove_policy(&mut self, subject: &Subject) {
-        self.clear_victims();
-        if subject.is_everyone() {
-            let before = self.everyone.take();
-            before
-                .iter()
-                .for_each(|(_, policy)| self.uncount_keys(policy));
-            self.apply_default_policy();
-            return;
-        }
-        let default_policy = self.default_policy();
-        let account = self.accounts.get_mut(subject).filter(|it| it.own);
-        let Some(account) = account else { return };
-        account.own = false;
-        let policy = core::mem::replace(&mut account.policy, default_policy);
-        policy.iter().for_each(|policy| self.uncount_keys(policy));
-        self.drop_if_empty(subject);
-    }
-
-    /// The policy for everyone.
-    fn default_policy(&self) -> Option<PolicySpec> {
-        self.everyone.as_ref().map(|(_, policy)| policy.clone())
-    }
-
-    /// Gives each account without a policy of its own the one for everyone.
-    fn apply_default_policy(&mut self) {
-        let default_policy = self.default_policy();
-        for account in self.accounts.values_mut().filter(|it| !it.own) {
-            account.policy = default_policy.clone();
-        }
-    }
-
     /// The account of a subject, opened if there is none.
     fn account_mut(&mut self, subject: &Subject) -> &mut Account {
+        self.reservations.clear();
         let default_policy = self.default_policy();
         let by_user = self.terms.fair_users;
         let account = self.accounts.entry(subject.clone());
@@ -375,20 +325,10 @@ impl Pool {
 
     /// The account of a subject, if there is one.
     fn known_account_mut(&mut self, subject: &Subject) -> Option<&mut Account> {
+        self.reservations.clear();
         let account = self.accounts.get_mut(subject)?;
         account.victims.clear();
         Some(account)
-    }
-
-    fn uncount_keys(&mut self, policy: &PolicySpec) {
-        for key in policy.keys() {
-            if let Some(count) = self.named.get_mut(key) {
-                *count -= 1;
-                if *count == 0 {
-                    self.named.remove(key);
-                }
-            }
-        }
     }
 
     /// Rebuilds the queue of a subject.
@@ -444,6 +384,7 @@ impl Pool {
 
     /// Records a nomination; returns the soft nomination that it replaces.
     pub(crate) fn nominate(&mut self, step: &StepId, nomination: &Nomination) -> Option<StepId> {
+        self.reservations.clear();
         if nomination.is_firm() {
             self.firm_nominations.insert(step.clone());
             return None;
@@ -452,6 +393,7 @@ impl Pool {
     }
 
     pub(crate) fn withdraw(&mut self, step: &StepId) {
+        self.reservations.clear();
         self.firm_nominations.remove(step);
         if self.soft_nomination.as_ref() == Some(step) {
             self.soft_nomination = None;

@@ -134,6 +134,15 @@ pub(crate) struct Reservations {
     pub(crate) gpus: BTreeMap<NodeName, GpuUuids>,
 }
 
+/// Reservations of all nominations in a pool.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolReservations {
+    /// Resources that firm nominations reserve.
+    pub(crate) firm: Reservations,
+    /// The same, with those that are kept for the head.
+    pub(crate) with_head: Reservations,
+}
+
 impl Reservations {
     /// Adds what a nomination reserves: what the request needs beyond what the awaited runs still hold.
     pub(crate) fn add(

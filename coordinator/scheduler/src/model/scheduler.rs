@@ -3,6 +3,7 @@
 
 pub(crate) mod fair_uses;
 mod freezing;
+mod nominating;
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -303,7 +304,7 @@ impl Scheduler {
         if let Some(pool) = self.pools.get_mut(&run.pool) {
             pool.unindex_times(attempt, before);
             pool.index_times(attempt, run.times());
-            pool.clear_victims_of(&run.request.subject);
+            pool.clear_cached_of(&run.request.subject);
         }
     }
 
@@ -320,7 +321,7 @@ impl Scheduler {
             run.stopping = true;
             if let Some(pool) = self.pools.get_mut(&run.pool) {
                 pool.releasing.insert(attempt.clone());
-                pool.clear_victims_of(&run.request.subject);
+                pool.clear_cached_of(&run.request.subject);
             }
         }
     }
@@ -335,7 +336,7 @@ impl Scheduler {
         }
         self.replicas.remove(run.request.spread_in.as_ref(), node);
         if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.clear_victims_of(&run.request.subject);
+            pool.clear_cached_of(&run.request.subject);
         }
         let each = run.each();
         let last = run.holding.is_empty();
@@ -360,69 +361,6 @@ impl Scheduler {
             orphaned_runs.get_mut().remove(attempt);
             if orphaned_runs.get().is_empty() {
                 orphaned_runs.remove();
-            }
-        }
-    }
-
-    /// Nominates a request. This replaces an earlier nomination of the request, and a soft nomination replaces the
-    /// pool's last soft one.
-    pub fn nominate(&mut self, step: &StepId, nomination: Nomination) {
-        self.withdraw(step);
-        let Some(pool) = self.pools.get_mut(&nomination.pool) else {
-            return;
-        };
-        let replaced = pool.nominate(step, &nomination);
-        if let Some(replaced) = replaced {
-            self.drop_nomination(&replaced);
-        }
-        if nomination.is_firm()
-            && let Some(request) = self.requests.get(step).cloned()
-        {
-            for (_, pool) in self.pools_for_mut(&request) {
-                pool.set_nominated(&request);
-            }
-        }
-        for run in &nomination.awaits {
-            let awaiting = self.awaiting.entry(run.clone()).or_default();
-            awaiting.insert(step.clone());
-        }
-        self.clear_victims_by(step, &nomination.pool);
-        self.nominations.insert(step.clone(), nomination);
-    }
-
-    /// Forgets what is cached of the account of a request, because its nomination changes.
-    pub(crate) fn clear_victims_by(&mut self, step: &StepId, pool: &PoolName) {
-        let pool = self.pools.get_mut(pool);
-        if let (Some(pool), Some(request)) = (pool, self.requests.get(step)) {
-            pool.clear_victims_of(&request.subject);
-        }
-    }
-
-    fn drop_nomination(&mut self, step: &StepId) -> Option<Nomination> {
-        let nomination = self.nominations.remove(step)?;
-        for run in &nomination.awaits {
-            if let Entry::Occupied(mut awaiting) = self.awaiting.entry(run.clone()) {
-                awaiting.get_mut().remove(step);
-                if awaiting.get().is_empty() {
-                    awaiting.remove();
-                }
-            }
-        }
-        Some(nomination)
-    }
-
-    /// Ends a nomination.
-    pub fn withdraw(&mut self, step: &StepId) {
-        let Some(nomination) = self.drop_nomination(step) else {
-            return;
-        };
-        if let Some(pool) = self.pools.get_mut(&nomination.pool) {
-            pool.withdraw(step);
-        }
-        self.clear_victims_by(step, &nomination.pool);
-        if let Some(request) = self.requests.get(step).cloned() {
-            for (_, pool) in self.pools_for_mut(&request) {
-                pool.unset_nominated(&request);
             }
         }
     }

@@ -279,7 +279,7 @@ impl<'a> RequestInPool<'a> {
         let (head, _) = reserved.soft.as_ref()?;
         let passed = match reserved.allows_short_run() {
             true => BTreeSet::new(),
-            false if reserved.allows_backfill(self.request) => BTreeSet::from([head.clone()]),
+            false if reserved.allows_backfill(self.request) => BTreeSet::from([(*head).clone()]),
             false => return None,
         };
         let hosts = self.best_hosts(&reserved.firm)?;

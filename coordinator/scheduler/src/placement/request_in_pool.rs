@@ -12,7 +12,7 @@ use crate::model::pool::Pool;
 use crate::model::pool::host_set::Domain;
 use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
-use crate::model::reservations::Reservations;
+use crate::model::reservations::{PoolReservations, Reservations};
 use crate::model::resources::HostResources;
 use crate::model::scheduler::Scheduler;
 
@@ -149,42 +149,53 @@ impl<'a> RequestInPool<'a> {
 
     /// Resources reserved for others: firm reservations, which it may not take, and those of the head, which it may
     /// take only as backfill. A soft nomination binds only requests behind the head.
-    pub(crate) fn reserved_for_others(&self) -> ReservedForOthers {
-        let mut firm = Reservations::default();
-        for step in self
-            .pool
-            .firm_nominations
-            .iter()
-            .filter(|step| **step != self.request.step)
-        {
-            self.add(step, &mut firm);
-        }
-        let soft = self
-            .pool
-            .soft_nomination
-            .as_ref()
-            .filter(|step| self.is_behind(step));
-        let soft = soft.map(|step| {
-            let mut with_soft = firm.clone();
-            self.add(step, &mut with_soft);
-            (step.clone(), with_soft)
-        });
-        let head = soft.as_ref();
-        let head = head.and_then(|(step, _)| self.scheduler.nomination(step));
+    pub(crate) fn reserved_for_others(&self) -> ReservedForOthers<'a> {
+        let (scheduler, pool) = (self.scheduler, self.pool);
+        let soft = pool.soft_nomination.as_ref();
+        let soft = soft.filter(|step| self.is_behind(step));
+        let (firm, with_head) = match pool.firm_nominations.contains(&self.request.step) {
+            // Its own nomination is not reserved for others.
+            true => {
+                let PoolReservations { firm, with_head } = self.reservations();
+                (Cow::Owned(firm), Cow::Owned(with_head))
+            }
+            false => {
+                let reservations = &pool.reservations;
+                let all = reservations.get_or_derive(|| self.reservations());
+                (Cow::Borrowed(&all.firm), Cow::Borrowed(&all.with_head))
+            }
+        };
+        let head = soft.and_then(|step| scheduler.nomination(step));
         let limit = self
             .request
             .time_limit
             .filter(|_| self.request.resumes.is_none());
-        let head_starts = head.and_then(|head| self.scheduler.latest_start(&head.awaits));
+        let head_starts = head
+            .filter(|_| limit.is_some())
+            .and_then(|head| scheduler.latest_start(&head.awaits));
         ReservedForOthers {
             awaits_only_releasing: head
-                .is_some_and(|promise| self.scheduler.awaits_only_releasing(promise)),
+                .is_some_and(|promise| scheduler.awaits_only_releasing(promise)),
             ends_before_head: limit
                 .zip(head_starts)
-                .is_some_and(|(limit, start)| self.scheduler.clock + limit <= start),
+                .is_some_and(|(limit, start)| scheduler.clock + limit <= start),
             firm,
-            soft,
+            soft: soft.map(|step| (step, with_head)),
         }
+    }
+
+    /// Reservations of the pool for all but the request.
+    fn reservations(&self) -> PoolReservations {
+        let mut firm = Reservations::default();
+        let others = self.pool.firm_nominations.iter();
+        for step in others.filter(|step| **step != self.request.step) {
+            self.add(step, &mut firm);
+        }
+        let mut with_head = firm.clone();
+        if let Some(head) = &self.pool.soft_nomination {
+            self.add(head, &mut with_head);
+        }
+        PoolReservations { firm, with_head }
     }
 
     fn add(&self, step: &StepId, reservations: &mut Reservations) {
@@ -300,18 +311,18 @@ fn first_filter<'a>(pool: &'a Pool, request: &'a Request) -> HardwareFilter<'a> 
 
 /// Resources that are reserved for other requests.
 #[derive(Clone, Debug)]
-pub(crate) struct ReservedForOthers {
+pub(crate) struct ReservedForOthers<'a> {
     /// Firm reservations, which no other request may take.
-    pub(crate) firm: Reservations,
+    pub(crate) firm: Cow<'a, Reservations>,
     /// The head that goes before the request, and the firm reservations plus those of the head.
-    pub(crate) soft: Option<(StepId, Reservations)>,
+    pub(crate) soft: Option<(&'a StepId, Cow<'a, Reservations>)>,
     /// Whether all that the head waits for is being released.
     awaits_only_releasing: bool,
     /// Whether the request, started now, ends before the head starts at the latest.
     ends_before_head: bool,
 }
 
-impl ReservedForOthers {
+impl ReservedForOthers<'_> {
     /// Whether a request may use what is kept for the head without giving it back: time limits say that it ends before the
     /// head starts.
     pub(crate) fn allows_short_run(&self) -> bool {

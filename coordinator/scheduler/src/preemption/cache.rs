@@ -77,7 +77,7 @@ impl<'a> CandidateCache<'a> {
     fn find(&self, in_pool: RequestInPool<'a>, now: Time, choice: VictimChoice) -> Candidates<'a> {
         candidates(in_pool, now, choice, |subject, account| {
             let find = || possible_victims(in_pool, subject, account, &self.heads);
-            account.victims.get_or_find(find)
+            account.victims.get_or_derive(find)
         })
     }
 

@@ -19,13 +19,12 @@ use sluice_common::id::{AttemptId, NodeName, Subject};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
-use crate::model::account::Account;
+use crate::model::account::{Account, PossibleVictim};
 use crate::model::host::{HardwareFilter, Host};
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::resources::{HOST_KEYS, HostResources};
-use crate::model::victim_cache::PossibleVictim;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::share::{left_over_runs, runs_in_share, runs_of};

@@ -8,12 +8,11 @@ use alloc::vec::Vec;
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Subject};
 
-use crate::model::account::Account;
+use crate::model::account::{Account, PossibleVictim};
 use crate::model::pool::Pool;
 use crate::model::queue_order;
 use crate::model::request::{Request, Run};
 use crate::model::scheduler::Scheduler;
-use crate::model::victim_cache::PossibleVictim;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
 use crate::preemption::candidates;

@@ -22,6 +22,7 @@ impl Pool {
 
     /// Adds a host, or changes it; grants on it stay.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
+        self.reservations.clear();
         self.detected = self.detected.plus(host.capacity);
         self.count_host(&host);
         if host.gpus_unknown {
@@ -41,6 +42,7 @@ impl Pool {
 
     /// Removes a host. Hosts stay indexed by class until [`Self::drop_classes`].
     fn take_host(&mut self, node: &NodeName) -> Option<Host> {
+        self.reservations.clear();
         let host = self.hosts.remove(node)?;
         self.uncount_host(&host);
         self.gpus_unknown.remove(node);

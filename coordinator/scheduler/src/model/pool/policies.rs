@@ -1,4 +1,4 @@
-//! Checks that the policies of a pool fit together.
+//! The policies of a pool: changes of them, and whether they fit together.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -56,6 +56,75 @@ fn suggestion(key: &ResourceKey) -> String {
     let known = known.or_else(|| nearest(key.as_str(), HOST_KEYS.map(key_name)));
     let known = known.filter(|known| *known != key.as_str());
     known.map_or_else(String::new, |known| format!(": did you mean `{known}`?"))
+}
+
+impl Pool {
+    /// Sets a policy; returns whether there was one before.
+    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: PolicySpec) -> bool {
+        // Which resources are metered concerns all.
+        self.clear_cached();
+        for key in policy.keys() {
+            *self.named.entry(key.clone()).or_default() += 1;
+        }
+        if subject.is_everyone() {
+            let before = self.everyone.replace((subject.clone(), policy));
+            before
+                .iter()
+                .for_each(|(_, policy)| self.uncount_keys(policy));
+            self.apply_default_policy();
+            return before.is_some();
+        }
+        let account = self.account_mut(subject);
+        let before = account.policy.replace(policy);
+        let had_own = core::mem::replace(&mut account.own, true);
+        let had_one = before.is_some();
+        let own = before.into_iter().filter(|_| had_own);
+        own.for_each(|policy| self.uncount_keys(&policy));
+        had_one
+    }
+
+    pub(crate) fn remove_policy(&mut self, subject: &Subject) {
+        self.clear_cached();
+        if subject.is_everyone() {
+            let before = self.everyone.take();
+            before
+                .iter()
+                .for_each(|(_, policy)| self.uncount_keys(policy));
+            self.apply_default_policy();
+            return;
+        }
+        let default_policy = self.default_policy();
+        let account = self.accounts.get_mut(subject).filter(|it| it.own);
+        let Some(account) = account else { return };
+        account.own = false;
+        let policy = core::mem::replace(&mut account.policy, default_policy);
+        policy.iter().for_each(|policy| self.uncount_keys(policy));
+        self.drop_if_empty(subject);
+    }
+
+    /// The policy for everyone.
+    pub(super) fn default_policy(&self) -> Option<PolicySpec> {
+        self.everyone.as_ref().map(|(_, policy)| policy.clone())
+    }
+
+    /// Gives each account without a policy of its own the one for everyone.
+    fn apply_default_policy(&mut self) {
+        let default_policy = self.default_policy();
+        for account in self.accounts.values_mut().filter(|it| !it.own) {
+            account.policy = default_policy.clone();
+        }
+    }
+
+    fn uncount_keys(&mut self, policy: &PolicySpec) {
+        for key in policy.keys() {
+            if let Some(count) = self.named.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(key);
+                }
+            }
+        }
+    }
 }
 
 impl Pool {

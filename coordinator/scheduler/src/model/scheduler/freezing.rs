@@ -30,17 +30,6 @@ impl Scheduler {
         self.stop_awaiting(attempt);
     }
 
-    /// The awaited resources of a run are free.
-    pub fn stop_awaiting(&mut self, attempt: &AttemptId) {
-        for waiter in self.awaiting.remove(attempt).into_iter().flatten() {
-            if let Some(nomination) = self.nominations.get_mut(&waiter) {
-                nomination.awaits.remove(attempt);
-                let pool = nomination.pool.clone();
-                self.clear_victims_by(&waiter, &pool);
-            }
-        }
-    }
-
     /// Resumes a run with all that it asks for; `backfill` are the waiting requests that it goes past.
     pub fn thaw(&mut self, attempt: &AttemptId, backfill: &BTreeSet<StepId>) {
         if let Some(mut run) = self.detach_run(attempt) {
