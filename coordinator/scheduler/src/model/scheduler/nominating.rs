@@ -35,7 +35,7 @@ impl Scheduler {
     }
 
     /// Forgets what is cached of a pool and of the account of a request, because its nomination changes.
-    pub(crate) fn clear_cached_by(&mut self, step: &StepId, pool: &PoolName) {
+    fn clear_cached_by(&mut self, step: &StepId, pool: &PoolName) {
         let Some(pool) = self.pools.get_mut(pool) else {
             return;
         };
