@@ -5,9 +5,11 @@ use alloc::borrow::Cow;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
+use sluice_common::time::Span;
 
 use crate::model::account::Account;
 use crate::model::host::{HardwareFilter, Host, HostIndex};
+use crate::model::nomination::Nomination;
 use crate::model::pool::Pool;
 use crate::model::pool::host_set::Domain;
 use crate::model::queue_order::{self, QueueRank};
@@ -170,15 +172,14 @@ impl<'a> RequestInPool<'a> {
             .request
             .time_limit
             .filter(|_| self.request.resumes.is_none());
-        let head_starts = head
-            .filter(|_| limit.is_some())
-            .and_then(|head| scheduler.latest_start(&head.awaits));
+        let ends_before = |(limit, head): (Span, &Nomination)| {
+            let start = scheduler.latest_start(&head.awaits);
+            start.is_some_and(|start| scheduler.clock + limit <= start)
+        };
         ReservedForOthers {
             awaits_only_releasing: head
                 .is_some_and(|promise| scheduler.awaits_only_releasing(promise)),
-            ends_before_head: limit
-                .zip(head_starts)
-                .is_some_and(|(limit, start)| scheduler.clock + limit <= start),
+            ends_before_head: limit.zip(head).is_some_and(ends_before),
             firm,
             soft: soft.map(|step| (step, with_head)),
         }

@@ -255,9 +255,7 @@ impl<'a> BeyondShare<'a> {
     fn candidate(&self, victim: &'a PossibleVictim) -> Option<Candidate<'a>> {
         let pool = self.in_pool.pool;
         let run = self.in_pool.scheduler.run(&victim.attempt)?;
-        let is_spared =
-            || self.by_priority && protected_from_priority(pool, run, self.now).is_some();
-        if protected_until(pool, run, self.now).is_some() || is_spared() {
+        if excess_protection(pool, self.by_priority, run, self.now).is_some() {
             return None;
         }
         let (rule, priority) = (PreemptionRule::Excess, self.account.priority());
@@ -350,16 +348,19 @@ fn protection(
 ) -> Option<Protected> {
     unconditional_protection(in_pool, run).or_else(|| match rule {
         PreemptionRule::Own | PreemptionRule::Backfill => None,
-        PreemptionRule::Excess => {
-            let started = protected_until(in_pool.pool, run, now).map(Protected::MinRuntime);
-            let from_priority = || protected_from_priority(in_pool.pool, run, now);
-            started.or_else(|| from_priority().filter(|_| by_priority))
-        }
+        PreemptionRule::Excess => excess_protection(in_pool.pool, by_priority, run, now),
     })
 }
 
+/// Protection of a run, by the time, from requests that could preempt it for what its subject holds beyond its share.
+fn excess_protection(pool: &Pool, by_priority: bool, run: &Run, now: Time) -> Option<Protected> {
+    let started = protected_until(pool, run, now).map(Protected::MinRuntime);
+    let from_priority = || protected_from_priority(pool, run, now);
+    started.or_else(|| by_priority.then(from_priority).flatten())
+}
+
 /// Protection of a run from requests that could preempt it only by priority.
-pub(crate) fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
+fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
     if pool.terms().priority_preemption == PriorityPreemption::Off {
         return Some(Protected::PriorityOff);
     }

@@ -36,11 +36,8 @@ impl Scheduler {
 
     /// Forgets what is cached of a pool and of the account of a request, because its nomination changes.
     fn clear_cached_by(&mut self, step: &StepId, pool: &PoolName) {
-        let Some(pool) = self.pools.get_mut(pool) else {
-            return;
-        };
-        pool.reservations.clear();
-        if let Some(request) = self.requests.get(step) {
+        let pool = self.pools.get_mut(pool);
+        if let (Some(pool), Some(request)) = (pool, self.requests.get(step)) {
             pool.clear_cached_of(&request.subject);
         }
     }
