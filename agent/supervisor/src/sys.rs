@@ -1,6 +1,7 @@
 //! System calls that need `unsafe`, in functions as small as possible, so that they can be reviewed in one
 //! place. `spawn`, `reap` and `table` use them.
 
+pub mod placement;
 pub mod project;
 pub mod xattr;
 use std::mem::MaybeUninit;

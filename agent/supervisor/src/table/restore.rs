@@ -77,6 +77,8 @@ impl Table {
                 path: attempts_dir.clone(),
                 source,
             })?;
+        // Most file systems have no such hint.
+        let _refused = sys::placement::spread_directories(&attempts_dir);
         let boot_id = process::boot_id()?;
         let helper = HelperProgram::installed().map_err(TableError::Spawner)?;
         let spool = Spool::open(state_dir)?;
