@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! wait -> take all of the inbox -> handle each -> drain the core's outputs
-//!      -> commit the records -> send -> reply -> arm timers -> answer queries -> fire timers -> wait
+//!      -> commit the records -> send -> reply -> answer queries -> fire timers -> wait
 //! ```
 //! The order is the promise of the whole program: nothing is sent before the records behind it are durable. A failed
-//! commit ends the loop, and with it the process. Timers fire after everything that was in the inbox when they came
+//! commit ends the loop, and with it the process. Records that nobody waits for, such as the start of a program, are
+//! committed together with the next ones, after [`RECORD_DELAY`] at the latest. Timers fire after everything that was in the inbox when they came
 //! due, so that a waiting heartbeat is heard before a node counts as silent. Queries change nothing and some are
 //! expensive, so each round spends [`QUERY_TIME`] on them and no more.
 //!
@@ -28,12 +29,12 @@ use std::time::{Duration, Instant};
 
 use coordinator_core::{
     AccessSnapshot, Answer, Bounds, Core, Input, LogEntry, NewStep, Output, RecoveryCause, ReplyId,
-    SessionId, Settings, TimerKey,
+    SessionId, Settings,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::credential::NodeClaim;
 use sluice_common::id::{ClusterId, NodeName};
-use sluice_common::time::{Span, Time};
+use sluice_common::time::Span;
 use sluice_common::wire::{Command, Hello, HelloReply, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinError;
@@ -64,6 +65,10 @@ const MAX_COMMIT_RECORDS: usize = 16 * 1024;
 
 /// Time that an audit entry waits for the change that it announces, so that both are one commit.
 const NOTE_DELAY: Duration = Duration::from_millis(20);
+
+/// Time that records wait for others if no message, answer or query depends on them: a short step starts and ends within
+/// it, and costs one commit less.
+const RECORD_DELAY: Duration = Duration::from_millis(3);
 
 /// Time spent on queries in one round; the last one begun is finished.
 const QUERY_TIME: Duration = Duration::from_millis(20);
@@ -215,13 +220,22 @@ struct Engine {
     stopping: bool,
 }
 
-/// Outputs of the core, in the order in which they take effect.
+/// Outputs of the core that wait for a commit, in the order in which they take effect.
 #[derive(Default)]
 struct Effects {
     records: Vec<LogEntry>,
     sends: Vec<(SessionId, ToSession)>,
     replies: Vec<(ReplyId, Answer)>,
-    timers: Vec<(TimerKey, Time)>,
+    /// When the records may wait no longer; `None` if there are none.
+    commit_by: Option<Instant>,
+}
+
+impl Effects {
+    /// Whether they are to be carried out now.
+    fn are_due(&self) -> bool {
+        let somebody_waits = !self.sends.is_empty() || !self.replies.is_empty();
+        somebody_waits || self.commit_by.is_some_and(|by| Instant::now() >= by)
+    }
 }
 
 impl Engine {
@@ -254,7 +268,7 @@ impl Engine {
                 snapshots::add(&mut self.store, &sealed)?;
             }
             let handled = batch.len();
-            if handled == 0 {
+            if handled == 0 && self.effects.commit_by.is_none() {
                 self.write_notes();
             }
             for message in batch.drain(..) {
@@ -263,12 +277,17 @@ impl Engine {
                     self.flush()?;
                 }
             }
-            self.flush()?;
-            let state = self.core.state();
-            self.snapshots.begin_if_due(&mut self.store, state);
+            if self.effects.are_due() || !self.queries.is_empty() {
+                self.flush()?;
+            }
+            if self.effects.commit_by.is_none() {
+                let state = self.core.state();
+                self.snapshots.begin_if_due(&mut self.store, state);
+            }
             self.answer_queries()?;
             self.fire_timers(handled)?;
         }
+        self.flush()?;
         Ok(self.store.close()?)
     }
 
@@ -281,7 +300,16 @@ impl Engine {
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
         let query = (!self.queries.is_empty()).then_some(Duration::ZERO);
-        let limit = timer.into_iter().chain(note).chain(query).min();
+        let commit = self
+            .effects
+            .commit_by
+            .map(|by| by.saturating_duration_since(Instant::now()));
+        let limit = timer
+            .into_iter()
+            .chain(note)
+            .chain(query)
+            .chain(commit)
+            .min();
         let timer = async {
             match limit {
                 None => std::future::pending().await,
@@ -380,8 +408,14 @@ impl Engine {
                     self.effects.sends.push((session, ToSession::Cut(why)));
                 }
                 Output::Reply { reply, answer } => self.effects.replies.push((reply, answer)),
-                Output::SetTimer { key, at } => self.effects.timers.push((key, at)),
+                Output::SetTimer { key, at } => self.timers.set(key, at),
             }
+        }
+        let Effects {
+            records, commit_by, ..
+        } = &mut self.effects;
+        if !records.is_empty() {
+            commit_by.get_or_insert_with(|| Instant::now() + RECORD_DELAY);
         }
     }
 
@@ -415,9 +449,6 @@ impl Engine {
         for (id, answer) in effects.replies {
             let reply = self.replies.remove(&id);
             reply.expect("the core answers each caller once")(&self.core, answer);
-        }
-        for (key, at) in effects.timers {
-            self.timers.set(key, at);
         }
         Ok(())
     }

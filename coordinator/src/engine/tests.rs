@@ -10,7 +10,7 @@ use sluice_common::inventory::Inventory;
 use sluice_common::request::StepRequest;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::BootMillis;
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{PROTOCOL_VERSION, ToNode};
 use tokio::time::timeout;
 
@@ -164,6 +164,60 @@ async fn what_a_view_or_a_read_shows_is_durable_and_counted() {
     engine.stop().await;
     thread.ended().await.unwrap();
     assert_eq!(submit(&engine, "b").await, Err(EngineStopped));
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_durable_soon_and_before_anyone_sees_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, mut thread) = begin(dir.path(), settings());
+    let node = NodeName::new("n").unwrap();
+    let mut committed = engine.committed();
+    let mut gone = Vec::new();
+    for _ in 0..3 {
+        let (sender, _orders) = SessionSender::new(16);
+        let hello = engine.hello(hello("n", 1), Default::default(), sender);
+        let session = hello.await.unwrap();
+        let welcomed = engine.read(|core| core.state().seq()).await.unwrap();
+        engine.disconnected(session, node.clone()).await.unwrap();
+        gone.push(welcomed + 1);
+        match gone.len() {
+            // Nothing follows.
+            1 => {
+                let waited = committed.wait_for(|seq| *seq == gone[0]);
+                timeout(SOON, waited).await.unwrap().unwrap();
+            }
+            // A reader follows.
+            2 => {
+                let seen = engine.read(|core| core.state().seq()).await.unwrap();
+                assert_eq!((seen, *committed.borrow()), (gone[1], gone[1]));
+            }
+            // The end follows.
+            _ => engine.stop().await,
+        }
+    }
+    thread.ended().await.unwrap();
+    let (_, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    assert_eq!(recovered.last_seq, gone[2]);
+}
+
+#[test]
+fn records_wait_for_others_unless_somebody_waits_for_them() {
+    let soon = Instant::now() + SOON;
+    let records = |commit_by| Effects {
+        commit_by: Some(commit_by),
+        ..Effects::default()
+    };
+    assert!(!Effects::default().are_due());
+    assert!(!records(soon).are_due());
+    assert!(records(Instant::now()).are_due());
+    let mut replying = records(soon);
+    let answer = Answer::Submitted(Vec::new());
+    replying.replies.push((ReplyId(1), answer));
+    assert!(replying.are_due());
+    let mut sending = records(soon);
+    let cut = ToSession::Cut(String::new());
+    sending.sends.push((SessionId(1), cut));
+    assert!(sending.are_due());
 }
 
 #[tokio::test]
