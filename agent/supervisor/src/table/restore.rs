@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
@@ -68,17 +69,7 @@ impl Table {
     /// If the directory cannot be used, or the process has more than one thread.
     pub fn open(state_dir: &Path, mut setup: TableOptions<'_>) -> Result<Self, TableError> {
         one_thread()?;
-        let attempts_dir = state_dir.join(ATTEMPTS);
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&attempts_dir)
-            .map_err(|source| TableError::Directory {
-                path: attempts_dir.clone(),
-                source,
-            })?;
-        // Most file systems have no such hint.
-        let _refused = sys::placement::spread_directories(&attempts_dir);
+        let attempts_dir = make_attempts_dir(state_dir)?;
         let boot_id = process::boot_id()?;
         let helper = HelperProgram::installed().map_err(TableError::Spawner)?;
         let spool = Spool::open(state_dir)?;
@@ -170,6 +161,20 @@ impl Table {
 }
 
 /// Opens the allocator of user ids, with the ids that these attempts have.
+fn make_attempts_dir(state_dir: &Path) -> Result<PathBuf, TableError> {
+    let path = state_dir.join(ATTEMPTS);
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(&path);
+    if let Err(source) = made {
+        return Err(TableError::Directory { path, source });
+    }
+    // Most file systems have no such hint.
+    let _refused = sys::placement::spread_directories(&path);
+    Ok(path)
+}
+
 fn open_uids(
     helper: &HelperProgram,
     state_dir: &Path,
