@@ -6,13 +6,15 @@
 //! ```
 //! The order is the promise of the whole program: nothing is sent before the records behind it are durable. A failed
 //! commit ends the loop, and with it the process. Records that nobody waits for, such as the start of a program, are
-//! committed together with the next ones, after [`RECORD_DELAY`] at the latest. Timers fire after everything that was in the inbox when they came
+//! committed together with the next ones, after [`effects::RECORD_DELAY`] at the latest. Timers fire after everything that was in the inbox when they came
 //! due, so that a waiting heartbeat is heard before a node counts as silent. Queries change nothing and some are
 //! expensive, so each round spends [`QUERY_TIME`] on them and no more.
 //!
 //! Other modules hold an [`EngineHandle`]. The core decides what an input means.
 
+mod effects;
 mod handle;
+mod log_tail;
 mod meter;
 mod queries;
 mod record_log;
@@ -40,14 +42,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinError;
 
 use crate::clock::Clock;
-use crate::store::{Recovered, SealedSnapshot, Store, StoreError};
+use crate::store::{Event, Recovered, SealedSnapshot, Store, StoreError};
 
+pub use effects::ToSession;
 pub use handle::{EngineHandle, EngineStopped};
+pub use log_tail::LogTail;
 pub use meter::{Histogram, Meter};
 pub use queries::{QueryError, asked_by};
-pub use session_channel::{SessionReceiver, SessionSender, ToSession};
+pub use session_channel::{SessionReceiver, SessionSender};
 pub use step_watch::StepWatcher;
 
+use effects::Effects;
 use queries::{Query, QueryQueue, QueuedQuery};
 use record_log::RecordLogger;
 use snapshots::SnapshotWriter;
@@ -65,10 +70,6 @@ const MAX_COMMIT_RECORDS: usize = 16 * 1024;
 
 /// Time that an audit entry waits for the change that it announces, so that both are one commit.
 const NOTE_DELAY: Duration = Duration::from_millis(20);
-
-/// Time that records wait for others if no message, answer or query depends on them: a short step starts and ends within
-/// it, and costs one commit less.
-const RECORD_DELAY: Duration = Duration::from_millis(3);
 
 /// Time spent on queries in one round; the last one begun is finished.
 const QUERY_TIME: Duration = Duration::from_millis(20);
@@ -220,24 +221,6 @@ struct Engine {
     stopping: bool,
 }
 
-/// Outputs of the core that wait for a commit, in the order in which they take effect.
-#[derive(Default)]
-struct Effects {
-    records: Vec<LogEntry>,
-    sends: Vec<(SessionId, ToSession)>,
-    replies: Vec<(ReplyId, Answer)>,
-    /// When the records may wait no longer; `None` if there are none.
-    commit_by: Option<Instant>,
-}
-
-impl Effects {
-    /// Whether they are to be carried out now.
-    fn are_due(&self) -> bool {
-        let somebody_waits = !self.sends.is_empty() || !self.replies.is_empty();
-        somebody_waits || self.commit_by.is_some_and(|by| Instant::now() >= by)
-    }
-}
-
 impl Engine {
     fn begin(
         &mut self,
@@ -268,19 +251,19 @@ impl Engine {
                 snapshots::add(&mut self.store, &sealed)?;
             }
             let handled = batch.len();
-            if handled == 0 && self.effects.commit_by.is_none() {
+            if handled == 0 && self.effects.records().is_empty() {
                 self.write_notes();
             }
             for message in batch.drain(..) {
                 self.take(message);
-                if self.effects.records.len() >= MAX_COMMIT_RECORDS {
+                if self.effects.records().len() >= MAX_COMMIT_RECORDS {
                     self.flush()?;
                 }
             }
             if self.effects.are_due() || !self.queries.is_empty() {
                 self.flush()?;
             }
-            if self.effects.commit_by.is_none() {
+            if self.effects.records().is_empty() {
                 let state = self.core.state();
                 self.snapshots.begin_if_due(&mut self.store, state);
             }
@@ -300,16 +283,9 @@ impl Engine {
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
         let query = (!self.queries.is_empty()).then_some(Duration::ZERO);
-        let commit = self
-            .effects
-            .commit_by
-            .map(|by| by.saturating_duration_since(Instant::now()));
-        let limit = timer
-            .into_iter()
-            .chain(note)
-            .chain(query)
-            .chain(commit)
-            .min();
+        let effects = self.effects.due_in();
+        let limits = timer.into_iter().chain(note).chain(query).chain(effects);
+        let limit = limits.min();
         let timer = async {
             match limit {
                 None => std::future::pending().await,
@@ -391,7 +367,7 @@ impl Engine {
     fn collect_outputs(&mut self) {
         for output in self.core.outputs() {
             match output {
-                Output::Record(record) => self.effects.records.push(record),
+                Output::Record(record) => self.effects.record(record),
                 Output::Greet { session, greeting } => {
                     let greeting = ToSession::HelloReply(self.with_epoch_proof(session, greeting));
                     self.effects.sends.push((session, greeting));
@@ -410,12 +386,6 @@ impl Engine {
                 Output::Reply { reply, answer } => self.effects.replies.push((reply, answer)),
                 Output::SetTimer { key, at } => self.timers.set(key, at),
             }
-        }
-        let Effects {
-            records, commit_by, ..
-        } = &mut self.effects;
-        if !records.is_empty() {
-            commit_by.get_or_insert_with(|| Instant::now() + RECORD_DELAY);
         }
     }
 
@@ -441,8 +411,8 @@ impl Engine {
 
     /// Carries out everything decided since the last flush, records first.
     fn flush(&mut self) -> Result<(), StoreError> {
-        let effects = std::mem::take(&mut self.effects);
-        self.commit(&effects.records)?;
+        let mut effects = std::mem::take(&mut self.effects);
+        self.commit(effects.take_records())?;
         for (session, message) in effects.sends {
             self.send(session, message);
         }
@@ -472,12 +442,12 @@ impl Engine {
         Ok(())
     }
 
-    fn commit(&mut self, records: &[LogEntry]) -> Result<(), StoreError> {
+    fn commit(&mut self, records: Vec<LogEntry>) -> Result<(), StoreError> {
         let Some(last) = records.last() else {
             return Ok(());
         };
         let began = Instant::now();
-        self.store.append(records)?;
+        let written = self.store.append(&records)?;
         let took = began.elapsed();
         self.shared.meter().committed(records.len() as u64, took);
         if took > SLOW_COMMIT {
@@ -495,9 +465,13 @@ impl Engine {
         {
             self.shared.publish(AccessSnapshot::of(self.core.state()));
         }
-        self.committed.send_replace(last.seq);
-        self.shared.touch(records);
-        self.record_logger.log(self.core.state(), records);
+        self.record_logger.log(self.core.state(), &records);
+        self.shared.touch(&records);
+        let seq = last.seq;
+        let events = records.into_iter().zip(written);
+        let events = events.map(|(record, json)| Event::new(record, json));
+        self.shared.log_tail().push(events);
+        self.committed.send_replace(seq);
         Ok(())
     }
 

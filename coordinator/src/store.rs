@@ -201,15 +201,16 @@ impl Store {
     ///
     /// # Errors
     /// If a record does not follow the last one, or the commit failed.
-    pub fn append(&mut self, records: &[LogEntry]) -> Result<(), StoreError> {
+    pub fn append(&mut self, records: &[LogEntry]) -> Result<Vec<String>, StoreError> {
         let Some(last) = records.last() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         self.check_order(records)?;
-        let bytes = self
+        let lines = self
             .commit_log(records)
             .map_err(|source| StoreError::commit(&self.file, source))?;
-        for (record, bytes) in records.iter().zip(bytes) {
+        for (record, line) in records.iter().zip(&lines) {
+            let bytes = (line.len() + encoding::HEAD_BYTES) as u64;
             self.sizes.add(record.seq, bytes);
             self.since_snapshot += bytes;
         }
@@ -219,7 +220,8 @@ impl Store {
             reserve.keep();
         }
         // After the commit: the tip may lag behind the log but never run ahead of it.
-        self.tip.set(last.seq)
+        self.tip.set(last.seq)?;
+        Ok(lines)
     }
 
     /// Makes a record of an admin's command durable while no coordinator runs. A pending recovery stays pending for the
@@ -241,7 +243,7 @@ impl Store {
             self.commit_mark(mark)
                 .map_err(|source| StoreError::commit(&self.file, source))?;
         }
-        self.append(std::slice::from_ref(record))
+        self.append(std::slice::from_ref(record)).map(drop)
     }
 
     fn commit_mark(&self, mark: RecoveryMark) -> Result<(), redb::Error> {
@@ -265,17 +267,17 @@ impl Store {
         }
     }
 
-    /// Writes the records, and returns the bytes of each.
-    fn commit_log(&self, records: &[LogEntry]) -> Result<Vec<u64>, redb::Error> {
+    /// Writes the records, and returns the JSON of each.
+    fn commit_log(&self, records: &[LogEntry]) -> Result<Vec<String>, redb::Error> {
         let txn = self.db.begin_write()?;
-        let mut bytes = Vec::with_capacity(records.len());
+        let mut lines = Vec::with_capacity(records.len());
         {
             let mut log = txn.open_table(LOG)?;
             let mut environment = txn.open_table(ENVIRONMENT)?;
             for stamped in records {
                 let line = encoding::seal(stamped);
                 log.insert(stamped.seq, line.as_slice())?;
-                bytes.push(line.len() as u64);
+                lines.push(encoding::json_of(line));
                 if let Some((key, values)) = stamped.record.environment() {
                     let sealed = encoding::seal(&StepVariables {
                         step: key.clone(),
@@ -289,7 +291,7 @@ impl Store {
             }
         }
         txn.commit()?;
-        Ok(bytes)
+        Ok(lines)
     }
 
     /// Closes the store. The next start recognises the file by its checksum. If a reader is still at work the file

@@ -48,6 +48,9 @@ pub(crate) struct GetArgs {
     /// Only events of this step.
     #[arg(long, value_name = "STEP", value_parser = step_id, help_heading = "Filters")]
     pub(crate) step: Option<String>,
+    /// Only events of these types, separated by commas, such as `step_*,ended`; a `*` at an end stands for any rest.
+    #[arg(long = "type", value_name = "TYPE", help_heading = "Filters")]
+    pub(crate) types: Option<String>,
     /// Only steps with one of these names, or patterns of them such as `train-*`, separated by commas.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) name: Option<StepNames>,

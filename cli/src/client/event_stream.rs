@@ -22,6 +22,8 @@ pub(crate) struct EventFilter<'a> {
     pub(crate) step: Option<&'a str>,
     /// Events that name this node.
     pub(crate) node: Option<&'a str>,
+    /// Events of these types, separated by commas; `*` at an end stands for any rest.
+    pub(crate) types: Option<&'a str>,
 }
 
 /// Position at which events begin.
@@ -179,7 +181,13 @@ fn events_query(since: Since, filter: EventFilter<'_>) -> Query<'static> {
     };
     let step = filter.step.map(|step| ("step", step.to_owned()));
     let node = filter.node.map(|node| ("node", node.to_owned()));
-    since.into_iter().chain(step).chain(node).collect()
+    let types = filter.types.map(|types| ("type", types.to_owned()));
+    since
+        .into_iter()
+        .chain(step)
+        .chain(node)
+        .chain(types)
+        .collect()
 }
 
 #[cfg(test)]

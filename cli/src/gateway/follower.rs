@@ -7,7 +7,6 @@ use std::sync::mpsc::{
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use sluice_common::api::{EndpointView, LoadReport, RequestsView, ServiceView};
 
 use crate::client::{ApiError, Client, EventFilter, EventStream, Since};
@@ -16,8 +15,8 @@ use crate::client::{ApiError, Client, EventFilter, EventStream, Since};
 const PERIOD: Duration = Duration::from_secs(3);
 /// Pause before a stream of events that was refused is opened again.
 const STREAM_PAUSE: Duration = Duration::from_secs(2);
-/// Beginnings of the kinds of events after which the endpoints are read again.
-const KINDS: [&str; 2] = ["service_", "replica_"];
+/// Types of the events after which the endpoints are read again.
+const TYPES: &str = "service_*,replica_*";
 
 /// The services and endpoints at one time.
 #[derive(Debug)]
@@ -86,22 +85,18 @@ fn read_endpoints(client: &Client, asked: &Receiver<()>, tell: &Sender<GatewayEv
 /// Asks at each event of a service. A stream that breaks is opened again; the endpoints are read every few seconds meanwhile.
 fn follow_events(client: &Client, ask: &Sender<()>) {
     loop {
-        let mut events = EventStream::new(client, Since::Now, EventFilter::default());
-        while let Ok(event) = events.next(|_| {}) {
-            if concerns_services(&event) && ask.send(()).is_err() {
+        let of_services = EventFilter {
+            types: Some(TYPES),
+            ..EventFilter::default()
+        };
+        let mut events = EventStream::new(client, Since::Now, of_services);
+        while events.next(|_| {}).is_ok() {
+            if ask.send(()).is_err() {
                 return;
             }
         }
         thread::sleep(STREAM_PAUSE);
     }
-}
-
-fn concerns_services(event: &Value) -> bool {
-    let kind = event
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    KINDS.iter().any(|start| kind.starts_with(start))
 }
 
 /// Starts the thread that reports loads. While one report is on its way, later ones are dropped.

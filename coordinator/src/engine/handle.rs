@@ -16,6 +16,7 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::log_tail::LogTail;
 use super::queries::{PendingQueries, Query, QueryError};
 use super::step_watch::{StepWatcher, StepWatchers};
 use super::{Message, Meter, Retention, SessionSender};
@@ -35,6 +36,7 @@ pub struct EngineHandle {
     inbox: mpsc::Sender<Message>,
     committed: watch::Receiver<u64>,
     interests: StepWatchers,
+    log_tail: LogTail,
     meter: Arc<Meter>,
     access: Arc<watch::Sender<Arc<AccessSnapshot>>>,
     seal: Seal,
@@ -51,6 +53,7 @@ impl EngineHandle {
             inbox,
             committed,
             interests: StepWatchers::default(),
+            log_tail: LogTail::default(),
             meter: Arc::default(),
             access: Arc::new(watch::channel(Arc::default()).0),
             seal,
@@ -461,6 +464,11 @@ impl EngineHandle {
     /// If the engine has ended.
     pub async fn audit(&self, entry: AuditEntry) -> Result<(), EngineStopped> {
         self.tell(Message::Note(entry)).await
+    }
+
+    /// Returns the records that were committed last. It may be ahead of [`EngineHandle::committed`] for a moment.
+    pub fn log_tail(&self) -> &LogTail {
+        &self.log_tail
     }
 
     pub(super) fn publish(&self, access: AccessSnapshot) {

@@ -5,21 +5,11 @@ use std::fmt;
 use coordinator_core::{Input, SessionId};
 use sluice_common::credential::NodeClaim;
 use sluice_common::id::NodeName;
-use sluice_common::wire::{Command, Hello, HelloReply};
+use sluice_common::wire::{Hello, HelloReply};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Engine;
-
-/// A message to a session, in order.
-#[derive(Debug)]
-pub enum ToSession {
-    /// The answer to the hello.
-    HelloReply(HelloReply),
-    /// An order for the agent.
-    Command(Command),
-    /// Ends the link at once, with a reason. Overtakes queued messages, and is never in the queue itself.
-    Cut(String),
-}
+use super::effects::ToSession;
 
 /// Sends orders to one connection. The engine drops it if its queue overflows or the connection was replaced.
 pub struct SessionSender {
@@ -41,7 +31,7 @@ pub struct SessionReceiver {
 
 impl fmt::Debug for SessionSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mouth")
+        f.debug_struct("SessionSender")
             .field("orders", &self.orders)
             .finish_non_exhaustive()
     }

@@ -200,26 +200,6 @@ async fn what_nobody_waits_for_is_durable_soon_and_before_anyone_sees_it() {
     assert_eq!(recovered.last_seq, gone[2]);
 }
 
-#[test]
-fn records_wait_for_others_unless_somebody_waits_for_them() {
-    let soon = Instant::now() + SOON;
-    let records = |commit_by| Effects {
-        commit_by: Some(commit_by),
-        ..Effects::default()
-    };
-    assert!(!Effects::default().are_due());
-    assert!(!records(soon).are_due());
-    assert!(records(Instant::now()).are_due());
-    let mut replying = records(soon);
-    let answer = Answer::Submitted(Vec::new());
-    replying.replies.push((ReplyId(1), answer));
-    assert!(replying.are_due());
-    let mut sending = records(soon);
-    let cut = ToSession::Cut(String::new());
-    sending.sends.push((SessionId(1), cut));
-    assert!(sending.are_due());
-}
-
 #[tokio::test]
 async fn whoever_waits_for_a_step_is_woken_by_its_records_alone() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 
 use super::auth::credentials::{Credentials, RefusalLimit};
 use super::call_metrics::CallMetrics;
-use super::events::tail_cache::TailCache;
 use super::followers::Followers;
 use super::limits::RateLimits;
 use super::oidc::{KeysError, Oidc};
@@ -58,7 +57,6 @@ pub(super) struct ApiShared {
     pub(super) credentials: Credentials,
     pub(super) open: PublicAccess,
     pub(super) followers: Followers,
-    pub(super) tail_cache: TailCache,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) calls: CallMetrics,
     pub(super) refusals: RefusalLimit,
@@ -103,7 +101,6 @@ impl Api {
             credentials: Credentials::new(token, issuer.map(|it| it.0)),
             open,
             followers: Followers::default(),
-            tail_cache: TailCache::default(),
             stop,
             calls: CallMetrics::default(),
             refusals: RefusalLimit::default(),

@@ -1,7 +1,8 @@
 //! Events: the log of records, as pages of the past or as a stream. An event's id is its record's number, so a follower
 //! resumes where it stopped, and nothing is skipped or repeated.
 
-pub(super) mod tail_cache;
+mod kinds;
+mod shown;
 mod times;
 
 use std::collections::VecDeque;
@@ -14,7 +15,6 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::LogEntry;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
@@ -31,7 +31,11 @@ use super::followers::FollowerPermit;
 use super::page::PageBuilder;
 use super::params::{self, Params};
 use crate::store::{Event, ReadError, StoreReader};
-use tail_cache::READ;
+use kinds::EventKinds;
+use shown::shown;
+
+/// Records read from the store in one go.
+const READ: usize = 256;
 
 /// Most records that one page reads to find matching ones; the page ends there, with a cursor.
 const MAX_LOOKED_AT: usize = 20_000;
@@ -49,6 +53,7 @@ pub(super) struct EventParams {
     follow: Option<String>,
     step: Option<String>,
     node: Option<String>,
+    r#type: Option<String>,
 }
 
 /// Handles `GET /v1/events`: those after `since`; `now` begins with the next, and without `since` it begins with the
@@ -63,6 +68,11 @@ pub(super) async fn events(
     let filter = EventFilter {
         step: params.step.as_deref().map(params::step_id).transpose()?,
         node: params::read("node", params.node.as_deref())?,
+        kinds: params
+            .r#type
+            .as_deref()
+            .map(EventKinds::parse)
+            .transpose()?,
     };
     let since = since(&api, &headers, &params).await?;
     let reader = EventReader {
@@ -108,24 +118,28 @@ async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u
 }
 
 async fn oldest(api: &Api) -> Result<u64, ApiError> {
-    match tail_cache::read(&api.0.log, 0, 1).await {
+    match read(&api.0.log, 0, 1).await {
         Ok(_) => Ok(0),
         Err(ReadError::Gone { first }) => Ok(first - 1),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Selects records: those of one step, those that name one node, or all.
+/// Selects records: those of one step, that name one node and are of some kinds; all if nothing is set.
 struct EventFilter {
     step: Option<StepId>,
     node: Option<NodeName>,
+    kinds: Option<EventKinds>,
 }
 
 impl EventFilter {
-    fn takes(&self, LogEntry { record, .. }: &LogEntry) -> bool {
+    fn takes(&self, event: &Event) -> bool {
+        let record = &event.record.record;
         let of_step = |step| record.step() == Some(step);
         let on_node = |node| record.names(node);
-        self.step.as_ref().is_none_or(of_step) && self.node.as_ref().is_none_or(on_node)
+        self.step.as_ref().is_none_or(of_step)
+            && self.node.as_ref().is_none_or(on_node)
+            && self.kinds.as_ref().is_none_or(|kinds| kinds.have(event))
     }
 }
 
@@ -148,18 +162,30 @@ impl EventReader {
         if self.since >= last {
             return Ok((Vec::new(), 0));
         }
-        let read = self
-            .api
-            .0
-            .tail_cache
-            .read(&self.log, self.since, last, limit)
-            .await?;
-        self.since = read.last().map_or(self.since, |event| event.record.seq);
-        let filter = read.iter().filter(|event| self.filter.takes(&event.record));
-        let mut events: Vec<Arc<Event>> = filter.cloned().collect();
+        let mut events = self.read(limit).await?;
+        events.retain(|event| event.record.seq <= last);
+        let looked_at = events.len();
+        self.since = events.last().map_or(self.since, |event| event.record.seq);
+        events.retain(|event| self.filter.takes(event));
         self.retain_visible(&mut events).await?;
-        Ok((events, read.len()))
+        Ok((events, looked_at))
     }
+
+    /// Returns the next records, from memory if they were committed lately.
+    async fn read(&self, limit: usize) -> Result<Vec<Arc<Event>>, ReadError> {
+        if let Some(recent) = self.api.engine().log_tail().after(self.since, limit) {
+            return Ok(recent);
+        }
+        let stored = read(&self.log, self.since, limit).await?;
+        Ok(stored.into_iter().map(Arc::new).collect())
+    }
+}
+
+/// Reads on a blocking thread, because the disk may be slow.
+async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+    let log = log.clone();
+    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
+    reading.await.expect("reading the log does not panic")
 }
 
 impl EventReader {
@@ -186,7 +212,7 @@ async fn page(mut reader: EventReader, limit: usize) -> Result<Page<Box<RawValue
         }
         looked_at += looked;
         for event in found {
-            filling.offer(event.record.seq, &raw(event.json.clone())?)?;
+            filling.offer(event.record.seq, &raw(shown(&event).to_owned())?)?;
         }
     }
     Ok(filling.page(Some(reader.since)))
@@ -289,17 +315,8 @@ fn place(seq: u64) -> SseEvent {
 fn sent(event: &Event) -> SseEvent {
     SseEvent::default()
         .id(event.record.seq.to_string())
-        .event(kind(&event.json))
-        .data(&event.json)
-}
-
-/// Returns the record's `type` from its JSON.
-fn kind(json: &str) -> String {
-    #[derive(Deserialize)]
-    struct TypeOnly {
-        r#type: String,
-    }
-    serde_json::from_str(json).map_or_else(|_| "record".to_owned(), |typed: TypeOnly| typed.r#type)
+        .event(kinds::of(event))
+        .data(shown(event))
 }
 
 fn failure(error: &ApiError) -> SseEvent {
@@ -350,6 +367,7 @@ mod tests {
         let filter = EventFilter {
             step: Some("late".parse().unwrap()),
             node: None,
+            kinds: None,
         };
         let reader = EventReader {
             caller: Caller::new(Identity::Local, String::new(), &engine.access_snapshot()),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Digits of the checksum and the space after them.
-const HEAD_BYTES: usize = 9;
+pub(super) const HEAD_BYTES: usize = 9;
 
 /// Why a stored value is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +46,12 @@ pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
     let checksum = checksum(&line[HEAD_BYTES..]);
     line[..HEAD_BYTES - 1].copy_from_slice(checksum.as_bytes());
     line
+}
+
+/// Returns the JSON of a value that was just encoded.
+pub(super) fn json_of(mut line: Vec<u8>) -> String {
+    line.drain(..HEAD_BYTES);
+    String::from_utf8(line).expect("JSON is UTF-8")
 }
 
 /// Checks the checksum of a stored value and returns its JSON.

@@ -1,7 +1,7 @@
 //! Reads the log beside the writer: each call sees one committed state of the store.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use coordinator_core::LogEntry;
 use redb::{Database, ReadableDatabase, ReadableTable};
@@ -16,7 +16,25 @@ const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     pub record: LogEntry,
+    /// The record as it is stored.
     pub json: String,
+    /// The record as callers see it, once it was asked for.
+    shown: OnceLock<String>,
+}
+
+impl Event {
+    pub(crate) fn new(record: LogEntry, json: String) -> Self {
+        Self {
+            record,
+            json,
+            shown: OnceLock::new(),
+        }
+    }
+
+    /// Returns the record as callers see it; `make` is called once, whatever the number of callers.
+    pub(crate) fn shown(&self, make: impl FnOnce(&Self) -> String) -> &str {
+        self.shown.get_or_init(|| make(self))
+    }
 }
 
 /// Why the log cannot be read from a position.
@@ -113,11 +131,9 @@ impl StoreReader {
         };
         let json = encoding::unseal(sealed).map_err(damaged)?;
         let record = serde_json::from_slice(json).map_err(|e| damaged(Corruption::Content(e)))?;
-        Ok(Event {
-            record,
-            // The checksum was right and it parsed as JSON, so it is UTF-8.
-            json: String::from_utf8_lossy(json).into_owned(),
-        })
+        // The checksum was right and it parsed as JSON, so it is UTF-8.
+        let json = String::from_utf8_lossy(json).into_owned();
+        Ok(Event::new(record, json))
     }
 }
 

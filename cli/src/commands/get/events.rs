@@ -18,6 +18,7 @@ pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
     let filter = EventFilter {
         step: args.step.as_deref(),
         node: args.node.as_deref(),
+        types: args.types.as_deref(),
     };
     let since = match args.since {
         Some(GetSince::Event(since)) => since,

@@ -301,6 +301,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         ),
         ("--node", args.node.is_some(), &[Steps, Events]),
         ("--step", args.step.is_some(), &[Events]),
+        ("--type", args.types.is_some(), &[Events]),
         ("--mine", args.mine, &[Steps, Allocations]),
         ("--name", args.name.is_some(), &[Steps]),
         ("--work", args.work.is_some(), &[Steps]),
@@ -372,7 +373,7 @@ fn check_since(args: &GetArgs) -> Result<(), Failure> {
 fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
     match args.names.first() {
         Some(_) if args.kind == GetKind::Events => Err(Failure::Usage(
-            "events have no names: choose with --step, --node and --since".into(),
+            "events have no names: choose with --step, --node, --type and --since".into(),
         )),
         Some(name) if filtered || args.limit.is_some() => Err(Failure::Usage(format!(
             "`{}` is one by name: leave the filters out",
@@ -501,7 +502,7 @@ mod tests {
             "steps --since 2h --until 2026-01-31T08:00:00Z --sort -ended --limit 3",
             "steps --all --columns ID,WHY:.reason.code --no-headers",
             "events --since now -w",
-            "events --step a --node n",
+            "events --step a --node n --type step_*,ended",
             "st x y -w",
             "steps x --show-labels",
             "nodes --show-labels -w",

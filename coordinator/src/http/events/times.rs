@@ -8,7 +8,8 @@ use sluice_common::api::timestamp;
 use sluice_common::time::Time;
 
 /// The schema of events, which tells where their times are.
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(LogEntry).to_value());
+pub(super) static SCHEMA: LazyLock<Value> =
+    LazyLock::new(|| schemars::schema_for!(LogEntry).to_value());
 
 /// The type of times in the schema.
 const TIME: &str = "#/$defs/Time";

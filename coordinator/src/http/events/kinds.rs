@@ -1,0 +1,118 @@
+//! Kinds of events: the `type` of each, and those that a caller asks for.
+
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use sluice_common::nearest::nearest;
+
+use super::super::error::ApiError;
+use super::super::params;
+use super::times::SCHEMA;
+use crate::store::Event;
+
+/// Kinds of all events that a coordinator of this release makes.
+static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let kinds = SCHEMA["oneOf"].as_array().into_iter().flatten();
+    let names = kinds.filter_map(|kind| kind["properties"]["type"]["const"].as_str());
+    names.map(str::to_owned).collect()
+});
+
+/// The kinds that a caller asks for.
+pub(super) struct EventKinds(Vec<KindPrefix>);
+
+/// A kind, or the beginning of several.
+struct KindPrefix {
+    text: String,
+    is_whole: bool,
+}
+
+impl EventKinds {
+    /// Parses kinds separated by commas; a `*` at an end stands for any rest.
+    ///
+    /// # Errors
+    /// If no event has such a kind.
+    pub(super) fn parse(text: &str) -> Result<Self, ApiError> {
+        let kinds: Vec<KindPrefix> = text.split(',').map(KindPrefix::parse).collect();
+        let has_some = |kind: &KindPrefix| KNOWN.iter().any(|known| kind.has(known));
+        match kinds.iter().find(|kind| !has_some(kind)) {
+            Some(unknown) => Err(unknown.refused()),
+            None => Ok(Self(kinds)),
+        }
+    }
+
+    /// Whether an event is of one of the kinds.
+    pub(super) fn have(&self, event: &Event) -> bool {
+        let kind = of(event);
+        self.0.iter().any(|wanted| wanted.has(&kind))
+    }
+}
+
+impl KindPrefix {
+    fn parse(text: &str) -> Self {
+        let prefix = text.strip_suffix('*');
+        Self {
+            text: prefix.unwrap_or(text).to_owned(),
+            is_whole: prefix.is_none(),
+        }
+    }
+
+    fn has(&self, kind: &str) -> bool {
+        match self.is_whole {
+            true => kind == self.text,
+            false => kind.starts_with(&self.text),
+        }
+    }
+
+    fn refused(&self) -> ApiError {
+        let hint = match nearest(&self.text, KNOWN.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("write some of {}", KNOWN.join(", ")),
+        };
+        let (text, star) = (
+            params::shown(&self.text),
+            if self.is_whole { "" } else { "*" },
+        );
+        params::invalid(
+            "type",
+            format!("`{text}{star}` is no type of events: {hint}"),
+        )
+    }
+}
+
+/// Returns the `type` of an event.
+pub(super) fn of(event: &Event) -> String {
+    #[derive(Deserialize)]
+    struct TypeOnly {
+        r#type: String,
+    }
+    let typed = serde_json::from_str(&event.json);
+    typed.map_or_else(|_| "record".to_owned(), |typed: TypeOnly| typed.r#type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_whole_or_beginnings_and_unknown_ones_are_refused() {
+        let takes = |text: &str, kind: &str| {
+            let kinds = EventKinds::parse(text).ok().unwrap();
+            kinds.0.iter().any(|wanted| wanted.has(kind))
+        };
+        assert!(takes("ended", "ended") && !takes("ended", "step_ended"));
+        assert!(takes("step_*,ended", "step_ended") && takes("step_*,ended", "ended"));
+        assert!(takes("*", "allocated") && !takes("service_*", "allocated"));
+        for (text, hint) in [
+            ("step_endd", "did you mean `step_ended`?"),
+            ("ended,", "`` is no type of events: write some of "),
+            (
+                "nothing_like_it_*",
+                "`nothing_like_it_*` is no type of events",
+            ),
+        ] {
+            let refused = EventKinds::parse(text).err().unwrap();
+            let told = refused.body().error.message;
+            assert!(told.contains(hint), "{told}");
+        }
+    }
+}
