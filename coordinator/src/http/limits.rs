@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::error::ApiError;
 use crate::rate::{Bucket, Rate};
 
-/// Calls of one caller. A coordinator on a small machine answers about as many, so this stops runaway clients and is no
-/// fair share.
+/// Calls of one caller, for each core of the machine. The coordinator answers about as many, so this stops runaway clients
+/// and is no fair share.
 const CALLS: Rate = Rate {
-    per_second: 2_000.0,
+    per_second: 5_000.0,
     burst: 10_000.0,
 };
 /// Wrong tokens of one address: enough for a user with an outdated token, too few for guessing.
@@ -24,17 +24,32 @@ const FAILURES: Rate = Rate {
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Recent calls and failures.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RateLimits {
+    calls: Rate,
     callers: Mutex<BTreeMap<String, Bucket>>,
     failures: Mutex<BTreeMap<IpAddr, Bucket>>,
+}
+
+impl Default for RateLimits {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+        Self {
+            calls: Rate {
+                per_second: CALLS.per_second * cores,
+                burst: CALLS.burst * cores,
+            },
+            callers: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
 }
 
 impl RateLimits {
     /// Counts a call.
     pub(super) fn call(&self, who: &str) -> Result<(), ApiError> {
         let key = who.to_owned();
-        take(&self.callers, key, CALLS).map_err(|after| limited(who, after))
+        take(&self.callers, key, self.calls).map_err(|after| limited(who, after))
     }
 
     /// Counts a call with an unknown credential.
