@@ -21,8 +21,9 @@ use crate::remedy::dry_run::{DryRun, Start};
 /// Most remedies that are returned; the smallest are kept.
 const MAX_REMEDIES: usize = 4;
 
-/// If more requests than this are ahead, changes are tried only with these left out.
-const MAX_AHEAD: usize = 64;
+/// If more requests than this are ahead, changes are tried only with these left out. Few in tests, so that small queues
+/// have more.
+const MAX_AHEAD: usize = if cfg!(test) { 3 } else { 64 };
 
 /// Rounds in which requests ahead may take what was freed before the search gives up.
 const MAX_ROUNDS: usize = 8;
@@ -82,7 +83,8 @@ impl Scheduler {
         }
         let order = self.in_order(name);
         let ahead = order.iter().take_while(|id| **id != step);
-        let ahead: Vec<_> = ahead.filter(|id| self.nomination(id).is_none()).collect();
+        let ahead = ahead.copied();
+        let ahead: Vec<&StepId> = ahead.filter(|id| self.nomination(id).is_none()).collect();
         let mut search = RemedySearch {
             dry_run: DryRun::new(self),
             step,
@@ -94,7 +96,7 @@ impl Scheduler {
             search.try_proposals(&proposals, false, &in_pool, &mut found);
         }
         if !ahead.is_empty() {
-            ahead.iter().for_each(|id| search.dry_run.withhold(id));
+            search.dry_run.withhold(&ahead);
             search.try_proposals(&proposals, true, &in_pool, &mut found);
         }
         found.sort_by_key(|remedy| (remedy.after_others, remedy.changes.len()));

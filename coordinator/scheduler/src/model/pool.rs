@@ -342,6 +342,9 @@ impl Pool {
         let account = self.account_mut(subject);
         account.queue = Queue::new(by_user);
         if account.policy.is_some() {
+            // In their order each is the last of its lists.
+            let mut waiting: Vec<&Request> = waiting.collect();
+            waiting.sort_unstable_by_key(|request| request.place);
             for request in waiting {
                 account.queue.insert(request);
                 if is_nominated(&request.step) {

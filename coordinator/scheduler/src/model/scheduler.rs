@@ -184,6 +184,16 @@ impl Scheduler {
             .for_each(|subject| self.rebuild_queue_of(pool, subject));
     }
 
+    /// Drops all waiting requests but some; nominations stay.
+    pub(crate) fn keep_requests(&mut self, is_kept: impl Fn(&StepId) -> bool) {
+        self.requests.retain(|step, _| is_kept(step));
+        let pools: Vec<PoolName> = self.pools.keys().cloned().collect();
+        let subjects = self.waiting.values_mut();
+        subjects.for_each(|steps| steps.retain(&is_kept));
+        pools.iter().for_each(|pool| self.rebuild_all_queues(pool));
+        self.waiting.retain(|_, steps| !steps.is_empty());
+    }
+
     fn rebuild_queue_of(&mut self, name: &PoolName, subject: &Subject) {
         let Some(pool) = self.pools.get_mut(name) else {
             return;

@@ -17,6 +17,8 @@ use crate::model::scheduler::Scheduler;
 
 /// More decisions than one change causes.
 const MAX_DECISIONS: usize = 256;
+/// Requests that are taken out of the queue one by one: more are left out by making the queue anew.
+const FEW: usize = if cfg!(test) { 1 } else { 64 };
 /// No attempt has this number, because a step ends before.
 const HYPOTHETICAL_ATTEMPT: u32 = u32::MAX;
 
@@ -60,9 +62,14 @@ impl DryRun {
         &self.scheduler
     }
 
-    /// Leaves a request out of everything from here on.
-    pub(crate) fn withhold(&mut self, step: &StepId) {
-        self.scheduler.dequeue(step);
+    /// Leaves requests out of everything from here on.
+    pub(crate) fn withhold(&mut self, steps: &[&StepId]) {
+        if steps.len() <= FEW {
+            steps.iter().for_each(|step| self.scheduler.dequeue(step));
+            return;
+        }
+        let steps: BTreeSet<&StepId> = steps.iter().copied().collect();
+        self.scheduler.keep_requests(|step| !steps.contains(step));
     }
 
     /// Rolls all changes back.

@@ -132,7 +132,8 @@ proptest! {
             for remedy in remedies.iter().filter(|remedy| remedy.start == Start::AtOnce) {
                 let mut dry_run = DryRun::new(scheduler);
                 if remedy.after_others {
-                    ahead(scheduler, &request.step).for_each(|id| dry_run.withhold(id));
+                    let ahead: Vec<_> = ahead(scheduler, &request.step).collect();
+                    dry_run.withhold(&ahead);
                 }
                 for less in smaller(&remedy.changes) {
                     let made = dry_run.change(&request.step, &pool(), &less);
