@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the same work with Sluice and with HyperQueue on this machine, one after the other, and prints a table of both.
 
-`python3 tests/rivals/beside_hyperqueue.py [STEPS] [PARTS]` needs the package `hyperqueue` of Python's registry and
+`python3 tests/rivals/beside_hyperqueue.py [--json] [STEPS] [PARTS]` needs the package `hyperqueue` of Python's registry and
 Sluice's programs in `$BIN` (`target/release`). Each column has a process of its own, from which its rival is called:
 Sluice by its HTTP API, HyperQueue by its library, which runs its server and its worker in that process and looks once a
 second whether all have ended. Sluice writes each decision to disk before it acts on it, and gives each step a control
@@ -10,76 +10,22 @@ is one job there too. Resident memory is that of all of Sluice's daemons; HyperQ
 it was before the server was started.
 """
 
-import http.client
+import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from cluster import Sluice, resident, start_times
+
 os.environ.setdefault("TQDM_DISABLE", "1")
 from hyperqueue import Job, LocalCluster  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("BIN", ROOT / "target/release"))
 ROUNDS = 30
-ENDED = ("succeeded", "failed", "cancelled", "rejected")
-
-
-class Sluice:
-    """A cluster of `sluice dev`, and one connection to it."""
-
-    def __init__(self, folder):
-        environment = {**os.environ, "XDG_CONFIG_HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
-        command = [BIN / "sluice", "dev", "--data", folder / "data"]
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        for line in self.process.stdout:
-            if line.startswith("ready "):
-                break
-        threading.Thread(target=self.process.stdout.read, daemon=True).start()
-        context = json.loads((folder / "data/context.json").read_text())
-        self.headers = {"Authorization": f"Bearer {context['token']}"}
-        self.connection = http.client.HTTPConnection(context["http"], timeout=600)
-
-    def call(self, method, path, body=None):
-        self.connection.request(method, path, body and json.dumps(body), self.headers)
-        answer = self.connection.getresponse()
-        read = answer.read()
-        if answer.status >= 300:
-            sys.exit(f"{method} {path}: {answer.status} {read.decode()}")
-        return json.loads(read) if read else None
-
-    def submit(self, command):
-        return [self.call("POST", "/v1/steps", {"subject": "dev", "command": command})["id"]]
-
-    def submit_all(self, count):
-        steps = [{"subject": "dev", "command": ["/bin/true"]} for _ in range(count)]
-        results = self.call("POST", "/v1/steps:batch", {"steps": steps})["results"]
-        return [result["id"] for result in results]
-
-    def submit_array(self, count):
-        array = f"0-{count - 1}"
-        return [self.call("POST", "/v1/steps", {"subject": "dev", "command": ["/bin/true"], "array": array})["id"]]
-
-    def resident(self):
-        """Resident memory in MiB of each daemon, largest first."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return sorted((resident(pid) for pid in children), reverse=True)
-
-    def wait(self, ids):
-        for step in ids:
-            while self.call("GET", f"/v1/steps/{step}:wait?timeout=5m")["state"] not in ENDED:
-                pass
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 class HyperQueue:
@@ -119,22 +65,9 @@ class HyperQueue:
         self.cluster.stop()
 
 
-def resident(pid):
-    """Resident memory of a process in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
-
-
 def first_instruction(rival, folder):
     """Median and largest time in milliseconds from the submit until the step runs."""
-    taken, ran = [], folder / "ran"
-    for _ in range(ROUNDS):
-        begun = time.time()
-        rival.submit(["/bin/sh", "-c", f"date +%s.%N >{ran}.new; mv {ran}.new {ran}"])
-        while not ran.exists():
-            time.sleep(0.001)
-        taken.append((float(ran.read_text()) - begun) * 1000)
-        ran.unlink()
+    taken = start_times(rival, folder, ROUNDS)
     return f"{statistics.median(taken):.1f} ms, at most {max(taken):.1f}"
 
 
@@ -185,23 +118,32 @@ def measure_alone(*arguments):
 
 
 def main():
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    parts = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
-    columns = {name: measure_alone(name, steps, parts) for name in RIVALS}
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--json", action="store_true", help="print columns as JSON")
+    parser.add_argument("steps", type=int, nargs="?", default=2000, help="steps of one call")
+    parser.add_argument("parts", type=int, nargs="?", default=10_000, help="parts of the array")
+    args = parser.parse_args()
     rows = [
         "resident memory, idle",
         "submit to first instruction",
-        f"submit of {steps} in one call",
-        "the same until all have ended",
-        "resident memory after these",
-        f"submit of an array of {parts}",
-        "the same until all have ended",
-        "resident memory after these",
+        "submit of all steps in one call",
+        "until all steps have ended",
+        "resident memory after the steps",
+        "submit of the array",
+        "until all parts have ended",
+        "resident memory after the array",
     ]
-    print(f"{os.cpu_count()} cores")
-    print(" " * 30, *(f"{name:>30}" for name in columns))
-    for n, row in enumerate(rows):
-        print(f"{row:30}", *(f"{column[n]:>30}" for column in columns.values()))
+    # HyperQueue prints to standard output.
+    with os.fdopen(os.dup(1), "w") as out:
+        os.dup2(2, 1)
+        columns = {name: dict(zip(rows, measure_alone(name, args.steps, args.parts))) for name in RIVALS}
+        if args.json:
+            print(json.dumps(columns, indent=1), file=out)
+            return
+        print(f"{os.cpu_count()} cores, {args.steps} steps, an array of {args.parts}", file=out)
+        print(" " * 32, *(f"{name:>30}" for name in columns), file=out)
+        for row in rows:
+            print(f"{row:32}", *(f"{column[row]:>30}" for column in columns.values()), file=out)
 
 
 if __name__ == "__main__":
