@@ -6,9 +6,9 @@
 //! ```
 //! The order is the promise of the whole program: nothing is sent before the records behind it are durable. A failed
 //! commit ends the loop, and with it the process. Records that nobody waits for, such as the start of a program, are
-//! committed together with the next ones, after [`effects::RECORD_DELAY`] at the latest. Timers fire after everything that was in the inbox when they came
-//! due, so that a waiting heartbeat is heard before a node counts as silent. Queries change nothing and some are
-//! expensive, so each round spends [`QUERY_TIME`] on them and no more.
+//! committed together with the next ones, after [`effects::RECORD_DELAY`] at the latest. Timers fire after everything
+//! that was in the inbox when they came due, so that a waiting heartbeat is heard before a node counts as silent. Queries
+//! change nothing and some are expensive, so each round spends [`QUERY_TIME`] on them and no more.
 //!
 //! Other modules hold an [`EngineHandle`]. The core decides what an input means.
 

@@ -196,8 +196,8 @@ impl Store {
         self.last_seq
     }
 
-    /// Makes `records` durable in one commit. After an error their state is unknown, so the process must end and open
-    /// the store again.
+    /// Makes `records` durable in one commit, and returns the JSON of each. After an error their state is unknown, so the
+    /// process must end and open the store again.
     ///
     /// # Errors
     /// If a record does not follow the last one, or the commit failed.

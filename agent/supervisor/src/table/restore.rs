@@ -160,7 +160,6 @@ impl Table {
     }
 }
 
-/// Opens the allocator of user ids, with the ids that these attempts have.
 fn make_attempts_dir(state_dir: &Path) -> Result<PathBuf, TableError> {
     let path = state_dir.join(ATTEMPTS);
     let made = fs::DirBuilder::new()
@@ -175,6 +174,7 @@ fn make_attempts_dir(state_dir: &Path) -> Result<PathBuf, TableError> {
     Ok(path)
 }
 
+/// Opens the allocator of user ids, with the ids that these attempts have.
 fn open_uids(
     helper: &HelperProgram,
     state_dir: &Path,
