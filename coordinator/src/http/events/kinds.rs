@@ -1,5 +1,6 @@
 //! Kinds of events: the `type` of each, and those that a caller asks for.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -18,13 +19,7 @@ static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// The kinds that a caller asks for.
-pub(super) struct EventKinds(Vec<KindPrefix>);
-
-/// A kind, or the beginning of several.
-struct KindPrefix {
-    text: String,
-    is_whole: bool,
-}
+pub(super) struct EventKinds(BTreeSet<&'static str>);
 
 impl EventKinds {
     /// Parses kinds separated by commas; a `*` at an end stands for any rest.
@@ -32,51 +27,39 @@ impl EventKinds {
     /// # Errors
     /// If no event has such a kind.
     pub(super) fn parse(text: &str) -> Result<Self, ApiError> {
-        let kinds: Vec<KindPrefix> = text.split(',').map(KindPrefix::parse).collect();
-        let has_some = |kind: &KindPrefix| KNOWN.iter().any(|known| kind.has(known));
-        match kinds.iter().find(|kind| !has_some(kind)) {
-            Some(unknown) => Err(unknown.refused()),
-            None => Ok(Self(kinds)),
+        let mut kinds = BTreeSet::new();
+        for word in text.split(',') {
+            let named = KNOWN.iter().filter(|known| is_named(known, word));
+            let mut named = named.map(String::as_str).peekable();
+            if named.peek().is_none() {
+                return Err(unknown(word));
+            }
+            kinds.extend(named);
         }
+        Ok(Self(kinds))
     }
 
     /// Whether an event is of one of the kinds.
     pub(super) fn have(&self, event: &Event) -> bool {
-        let kind = of(event);
-        self.0.iter().any(|wanted| wanted.has(&kind))
+        self.0.contains(of(event).as_str())
     }
 }
 
-impl KindPrefix {
-    fn parse(text: &str) -> Self {
-        let prefix = text.strip_suffix('*');
-        Self {
-            text: prefix.unwrap_or(text).to_owned(),
-            is_whole: prefix.is_none(),
-        }
+/// Whether a word of a caller stands for a kind.
+fn is_named(kind: &str, word: &str) -> bool {
+    match word.strip_suffix('*') {
+        Some(beginning) => kind.starts_with(beginning),
+        None => kind == word,
     }
+}
 
-    fn has(&self, kind: &str) -> bool {
-        match self.is_whole {
-            true => kind == self.text,
-            false => kind.starts_with(&self.text),
-        }
-    }
-
-    fn refused(&self) -> ApiError {
-        let hint = match nearest(&self.text, KNOWN.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("write some of {}", KNOWN.join(", ")),
-        };
-        let (text, star) = (
-            params::shown(&self.text),
-            if self.is_whole { "" } else { "*" },
-        );
-        params::invalid(
-            "type",
-            format!("`{text}{star}` is no type of events: {hint}"),
-        )
-    }
+fn unknown(word: &str) -> ApiError {
+    let hint = match nearest(word, KNOWN.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("write some of {}", KNOWN.join(", ")),
+    };
+    let word = params::shown(word);
+    params::invalid("type", format!("`{word}` is no type of events: {hint}"))
 }
 
 /// Returns the `type` of an event.
@@ -97,7 +80,7 @@ mod tests {
     fn kinds_are_whole_or_beginnings_and_unknown_ones_are_refused() {
         let takes = |text: &str, kind: &str| {
             let kinds = EventKinds::parse(text).ok().unwrap();
-            kinds.0.iter().any(|wanted| wanted.has(kind))
+            kinds.0.contains(kind)
         };
         assert!(takes("ended", "ended") && !takes("ended", "step_ended"));
         assert!(takes("step_*,ended", "step_ended") && takes("step_*,ended", "ended"));
