@@ -164,7 +164,7 @@ def preemptions():
     for way, command, goal, grace in [
         ("is suspended", "exec sleep 1000", 3, 0),
         ("ends at SIGTERM", "exec sleep 1000", 3, 0),
-        ("is killed after a grace of 2 s", "trap '' TERM; while :; do sleep 1; done", 3, 2),
+        ("is killed after 2 s", "trap '' TERM; while :; do sleep 1; done", 3, 2),
     ]:
         with cluster() as (sluice, folder):
             cores = os.cpu_count()
