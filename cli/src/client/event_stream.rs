@@ -182,12 +182,7 @@ fn events_query(since: Since, filter: EventFilter<'_>) -> Query<'static> {
     let step = filter.step.map(|step| ("step", step.to_owned()));
     let node = filter.node.map(|node| ("node", node.to_owned()));
     let types = filter.types.map(|types| ("type", types.to_owned()));
-    since
-        .into_iter()
-        .chain(step)
-        .chain(node)
-        .chain(types)
-        .collect()
+    [since, step, node, types].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

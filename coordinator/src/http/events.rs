@@ -179,16 +179,7 @@ impl EventReader {
         let stored = read(&self.log, self.since, limit).await?;
         Ok(stored.into_iter().map(Arc::new).collect())
     }
-}
 
-/// Reads on a blocking thread, because the disk may be slow.
-async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
-    let log = log.clone();
-    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
-    reading.await.expect("reading the log does not panic")
-}
-
-impl EventReader {
     /// Removes events that the caller may not see, by the rights that he has now, because a stream may last for long.
     async fn retain_visible(&mut self, events: &mut Vec<Arc<Event>>) -> Result<(), ApiError> {
         if self.caller.is_unbounded() || events.is_empty() {
@@ -200,6 +191,13 @@ impl EventReader {
         events.retain(|event| self.caller.may_see(&event.record.record, &places));
         Ok(())
     }
+}
+
+/// Reads on a blocking thread, because the disk may be slow.
+async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+    let log = log.clone();
+    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
+    reading.await.expect("reading the log does not panic")
 }
 
 async fn page(mut reader: EventReader, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {

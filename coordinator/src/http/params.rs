@@ -139,18 +139,25 @@ pub(super) fn state(name: &'static str, word: &str) -> Result<StepState, ApiErro
     if let Some(state) = known.clone().find(|state| state.as_str() == word) {
         return Ok(state);
     }
-    let near = nearest(word, known.clone().map(StepState::as_str));
-    let hint = near.map_or_else(
-        || {
-            let all: Vec<_> = known.map(StepState::as_str).collect();
-            format!("write one of {}", all.join(", "))
-        },
-        |near| format!("did you mean `{near}`?"),
-    );
+    let hint = hint(word, known.map(StepState::as_str), |all| {
+        format!("write one of {}", all.join(", "))
+    });
     Err(invalid(
         name,
         format!("`{}` is not a state: {hint}", word.escape_debug()),
     ))
+}
+
+/// The way out after an unknown word: the nearest known one, or what `all` says of all of them if none is near.
+pub(super) fn hint<'a>(
+    word: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+    all: impl FnOnce(Vec<&'a str>) -> String,
+) -> String {
+    match nearest(word, known.clone()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => all(known.collect()),
+    }
 }
 
 /// Parses a duration, limited to `most`.

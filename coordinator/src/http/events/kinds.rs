@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use sluice_common::nearest::nearest;
 
 use super::super::error::ApiError;
 use super::super::params;
@@ -54,10 +53,10 @@ fn is_named(kind: &str, word: &str) -> bool {
 }
 
 fn unknown(word: &str) -> ApiError {
-    let hint = match nearest(word, KNOWN.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("write some of {}", KNOWN.join(", ")),
-    };
+    let known = KNOWN.iter().map(String::as_str);
+    let hint = params::hint(word, known, |all| {
+        format!("write some of {}", all.join(", "))
+    });
     let word = params::shown(word);
     params::invalid("type", format!("`{word}` is no type of events: {hint}"))
 }

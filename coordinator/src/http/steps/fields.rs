@@ -7,7 +7,6 @@ use serde::ser::Error;
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use sluice_common::api::StepView;
-use sluice_common::nearest::nearest;
 
 use super::super::error::ApiError;
 use super::super::params;
@@ -35,10 +34,9 @@ impl StepFields {
         let unknown = names.iter().find(|name| !KNOWN.contains(name));
         if let Some(name) = unknown {
             let known = KNOWN.iter().map(String::as_str);
-            let hint = match nearest(name, known.clone()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("write some of {}", known.collect::<Vec<_>>().join(",")),
-            };
+            let hint = params::hint(name, known, |all| {
+                format!("write some of {}", all.join(","))
+            });
             let shown = params::shown(name);
             return Err(params::invalid(
                 "fields",

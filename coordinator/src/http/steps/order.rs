@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use sluice_common::api::StepOrderKey;
 use sluice_common::hex;
 use sluice_common::id::{PoolName, StepId};
-use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use smol_str::SmolStr;
@@ -36,10 +35,9 @@ impl StepOrder {
             .into_iter()
             .find(|key| key.as_str() == word);
         let key = found.ok_or_else(|| {
-            let hint = match nearest(word, words.clone()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("write one of {}", words.collect::<Vec<_>>().join(", ")),
-            };
+            let hint = params::hint(word, words, |all| {
+                format!("write one of {}", all.join(", "))
+            });
             let shown = params::shown(word);
             params::invalid("sort", format!("steps are not sorted by `{shown}`: {hint}"))
         })?;
