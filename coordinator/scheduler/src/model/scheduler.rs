@@ -7,6 +7,7 @@ mod nominating;
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -25,7 +26,8 @@ use crate::model::request::{Request, Run};
 pub struct Scheduler {
     pub(crate) pools: BTreeMap<PoolName, Pool>,
     pub(crate) pool_of_host: BTreeMap<NodeName, PoolName>,
-    pub(crate) requests: BTreeMap<StepId, Request>,
+    /// Waiting requests by step; a copy of the scheduler shares them.
+    pub(crate) requests: BTreeMap<StepId, Arc<Request>>,
     /// Waiting requests by subject.
     pub(crate) waiting: BTreeMap<Subject, BTreeSet<StepId>>,
     pub(crate) runs: BTreeMap<AttemptId, Run>,
@@ -57,7 +59,7 @@ impl Scheduler {
 
     /// All waiting requests by step.
     pub fn requests(&self) -> impl Iterator<Item = &Request> {
-        self.requests.values()
+        self.requests.values().map(|request| &**request)
     }
 
     /// Runs that hold resources of a host, by attempt.
@@ -75,7 +77,7 @@ impl Scheduler {
 
     /// The queued request of a step.
     pub fn request(&self, step: &StepId) -> Option<&Request> {
-        self.requests.get(step)
+        self.requests.get(step).map(|request| &**request)
     }
 
     /// The run of an attempt, while it holds resources.
@@ -199,7 +201,7 @@ impl Scheduler {
             return;
         };
         let waiting = self.waiting.get(subject).into_iter().flatten();
-        let waiting = waiting.filter_map(|step| self.requests.get(step));
+        let waiting = waiting.filter_map(|step| self.requests.get(step).map(Arc::as_ref));
         let made = pool.terms().made;
         let waiting = waiting.filter(|request| request.may_run_in(name, made));
         let nominations = &self.nominations;
@@ -257,7 +259,8 @@ impl Scheduler {
     }
 
     /// Queues a request in every pool where its subject has a policy, or in the one that it names.
-    pub fn enqueue(&mut self, request: Request) {
+    pub fn enqueue(&mut self, request: impl Into<Arc<Request>>) {
+        let request = request.into();
         for (_, pool) in self.pools_for_mut(&request) {
             pool.enqueue(&request);
         }
@@ -275,7 +278,7 @@ impl Scheduler {
         for (_, pool) in self.pools_for_mut(&request) {
             pool.dequeue(&request);
         }
-        if let Entry::Occupied(mut subject) = self.waiting.entry(request.subject) {
+        if let Entry::Occupied(mut subject) = self.waiting.entry(request.subject.clone()) {
             subject.get_mut().remove(step);
             if subject.get().is_empty() {
                 subject.remove();

@@ -2,6 +2,7 @@
 //! back. One copy serves all changes that are tried for a request.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -44,7 +45,7 @@ struct OriginalState {
     /// `None` if the subject had no policy of its own.
     policies: BTreeMap<(PoolName, Subject), Option<PolicySpec>>,
     hosts: BTreeMap<NodeName, Host>,
-    requests: BTreeMap<StepId, Option<Request>>,
+    requests: BTreeMap<StepId, Option<Arc<Request>>>,
     runs: BTreeMap<AttemptId, Option<Run>>,
     nominations: BTreeMap<StepId, Option<Nomination>>,
 }
@@ -290,7 +291,7 @@ impl DryRun {
     }
 
     fn note_request(&mut self, step: &StepId) {
-        let request = self.scheduler.request(step);
+        let request = self.scheduler.requests.get(step);
         let noted = self.original.requests.entry(step.clone());
         noted.or_insert_with(|| request.cloned());
         self.note_nomination(step);
