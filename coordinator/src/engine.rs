@@ -26,6 +26,7 @@ mod tests;
 mod timers;
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinError;
 
 use crate::clock::Clock;
-use crate::store::{Event, Recovered, SealedSnapshot, Store, StoreError};
+use crate::store::{Event, Recovered, Store, StoreError};
 
 pub use effects::ToSession;
 pub use handle::{EngineHandle, EngineStopped};
@@ -55,7 +56,7 @@ pub use step_watch::StepWatcher;
 use effects::Effects;
 use queries::{Query, QueryQueue, QueuedQuery};
 use record_log::RecordLogger;
-use snapshots::SnapshotWriter;
+use snapshots::{SnapshotPiece, SnapshotWriter};
 use timers::Timers;
 
 /// Messages that may wait for the loop. Senders block beyond it, which slows network readers and callers down to the
@@ -246,9 +247,11 @@ impl Engine {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.stopping {
             self.clock.tell();
-            if let Some(sealed) = self.wait(&mut batch).await {
-                let sealed = sealed.map_err(|_| EngineError::Panicked)?;
-                snapshots::add(&mut self.store, &sealed)?;
+            if let Some(piece) = self.wait(&mut batch).await {
+                let piece = piece.map_err(|_| EngineError::Panicked)?;
+                snapshots::add(&mut self.store, &piece)?;
+                // Between two pieces all that waits has its turn.
+                batch.extend(iter::from_fn(|| self.inbox.try_recv().ok()).take(MAX_BATCH));
             }
             let handled = batch.len();
             if handled == 0 && self.effects.records().is_empty() {
@@ -274,12 +277,9 @@ impl Engine {
         Ok(self.store.close()?)
     }
 
-    /// Waits for a message, a timer or a snapshot, and takes all waiting messages. The loop holds a handle itself, so only
+    /// Waits for a message, a timer or a piece of a snapshot, and takes all waiting messages. The loop holds a handle itself, so only
     /// [`Message::Stop`] ends it.
-    async fn wait(
-        &mut self,
-        batch: &mut Vec<Message>,
-    ) -> Option<Result<SealedSnapshot, JoinError>> {
+    async fn wait(&mut self, batch: &mut Vec<Message>) -> Option<Result<SnapshotPiece, JoinError>> {
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
         let query = (!self.queries.is_empty()).then_some(Duration::ZERO);
@@ -294,7 +294,7 @@ impl Engine {
         };
         tokio::select! {
             biased;
-            sealed = self.snapshots.sealed() => Some(sealed),
+            piece = self.snapshots.next() => Some(piece),
             _ = self.inbox.recv_many(batch, MAX_BATCH) => None,
             () = timer => None,
         }

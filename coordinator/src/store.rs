@@ -1,7 +1,7 @@
 //! The store: a durable log of records in one file. Only this module uses redb.
 //!
-//! Four tables. `log` holds every [`LogEntry`] record by its number, `snapshot` the last two states by the number of
-//! their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered step by
+//! Five tables. `log` holds every [`LogEntry`] record by its number, `snapshot` and `snapshot_part` the last two states by
+//! the number of their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered step by
 //! its id: their values, which may be secrets, are nowhere else and are deleted with the step. Every value is a line of
 //! text, a checksum and JSON (see [`encoding`]), because redb returns a flipped byte without an error and because a
 //! readable log helps a repair.
@@ -22,6 +22,7 @@ mod open;
 mod read;
 mod reserve;
 mod sizes;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tip;
@@ -31,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coordinator_core::{LogEntry, RecoveryCause, State, StoredState};
-use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
+use redb::{Database, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
 use sluice_common::id::ClusterId;
@@ -42,6 +43,7 @@ pub use error::StoreError;
 pub use history::{CheckedStore, HistoryError, StoreHistory};
 pub use lock::DirLock;
 pub use read::{Event, ReadError, StoreReader};
+pub use snapshot::{SealedSnapshot, Snapshot, SnapshotPart};
 pub use transfer::{ExportError, StoreBuilder, StorePart};
 
 use crate::seal::Seal;
@@ -51,11 +53,12 @@ use tip::TipFile;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
+const SNAPSHOT_PART: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("snapshot_part");
 const ENVIRONMENT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("environment");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
-/// Layout of the tables. Stores of another layout are rejected.
-const FORMAT: u32 = 2;
+/// Layout of the tables. Stores of other layouts are rejected, except for the one before, which had no `snapshot_part`.
+const FORMAT: u32 = 3;
 
 /// Least number of records between two snapshots. A restart reads as many after a snapshot in well below a second.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
@@ -98,39 +101,6 @@ pub struct Recovered {
     pub last_at: Time,
     /// Why hosts may know more than the store, if it was restored or made anew.
     pub recovers: Option<RecoveryCause>,
-}
-
-/// A stored state with its position in the log.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Snapshot<S> {
-    seq: u64,
-    at: Time,
-    state: S,
-}
-
-impl<S: Serialize> Snapshot<S> {
-    /// Returns the snapshot as stored text. Takes seconds if the state is large.
-    pub fn seal(self) -> SealedSnapshot {
-        let text = encoding::seal(&self);
-        SealedSnapshot {
-            seq: self.seq,
-            text,
-        }
-    }
-}
-
-/// A snapshot as stored text.
-#[derive(Debug)]
-pub struct SealedSnapshot {
-    seq: u64,
-    text: Vec<u8>,
-}
-
-impl SealedSnapshot {
-    /// Number of the last record before the snapshot.
-    pub fn seq(&self) -> u64 {
-        self.seq
-    }
 }
 
 /// Key in `meta` of a [`RecoveryMark`].
@@ -317,7 +287,7 @@ impl Store {
     }
 
     /// Begins a snapshot of `state`, which must be the state after everything appended so far. It is sealed elsewhere,
-    /// while the log grows, and stored by [`Store::add_snapshot`].
+    /// while the log grows, and stored by [`Store::add_part`] and [`Store::add_snapshot`].
     pub fn begin_snapshot(&mut self, state: &State) -> Snapshot<StoredState> {
         self.last_snapshot = self.last_seq;
         self.since_snapshot = 0;
@@ -328,7 +298,20 @@ impl Store {
         }
     }
 
-    /// Stores a snapshot, and drops the part of the log that neither a restart nor a follower of events needs.
+    /// Stores a part of a snapshot.
+    ///
+    /// # Errors
+    /// If the commit failed; the log is intact nevertheless.
+    pub fn add_part(&mut self, part: &SnapshotPart) -> Result<(), StoreError> {
+        let stored = || -> Result<(), redb::Error> {
+            let txn = self.db.begin_write()?;
+            snapshot::add_part(&txn, part)?;
+            Ok(txn.commit()?)
+        };
+        stored().map_err(|source| StoreError::commit(&self.file, source))
+    }
+
+    /// Stores a snapshot whose parts are stored, and drops the part of the log that neither a restart nor a follower of events needs.
     ///
     /// # Errors
     /// If the commit failed; the log is intact nevertheless.
@@ -337,26 +320,26 @@ impl Store {
             .commit_snapshot(sealed)
             .map_err(|source| StoreError::commit(&self.file, source))?;
         self.sizes.drop_until(dropped);
-        self.snapshot_bytes = sealed.text.len() as u64;
+        self.snapshot_bytes = sealed.bytes;
         Ok(())
     }
 
     #[cfg(test)]
     pub(crate) fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
-        let sealed = self.begin_snapshot(state).seal();
-        self.add_snapshot(&sealed)
+        let mut parts = Vec::new();
+        let sealed = self.begin_snapshot(state).seal_in_parts(1_000, |part| {
+            parts.push(part);
+            Ok(())
+        });
+        parts.iter().try_for_each(|part| self.add_part(part))?;
+        self.add_snapshot(&sealed.unwrap())
     }
 
     /// Commits a snapshot, and returns the last record that was dropped.
     fn commit_snapshot(&self, sealed: &SealedSnapshot) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
         let dropped = {
-            let mut snapshots = txn.open_table(SNAPSHOT)?;
-            snapshots.insert(sealed.seq, sealed.text.as_slice())?;
-            while snapshots.len()? > SNAPSHOTS_KEPT as u64 {
-                snapshots.pop_first()?;
-            }
-            let oldest = snapshots.first()?.map_or(0, |(seq, _)| seq.value());
+            let oldest = snapshot::add_head(&txn, sealed)?;
             let mut log = txn.open_table(LOG)?;
             let first = log.first()?.map_or(0, |(seq, _)| seq.value());
             let heavy = self.sizes.beyond(RETENTION_BYTES);
@@ -387,6 +370,7 @@ fn make_tables(
     {
         txn.open_table(LOG)?;
         txn.open_table(SNAPSHOT)?;
+        txn.open_table(SNAPSHOT_PART)?;
         txn.open_table(ENVIRONMENT)?;
         let mut meta = txn.open_table(META)?;
         meta.insert("format", encoding::seal(&FORMAT).as_slice())?;

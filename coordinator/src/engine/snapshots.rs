@@ -1,16 +1,32 @@
 //! Snapshots are sealed on a thread of their own, one at a time, while the engine goes on.
 
-use std::time::Instant;
+use std::io;
 
 use coordinator_core::State;
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::store::{SealedSnapshot, Store, StoreError};
+use crate::store::{SealedSnapshot, SnapshotPart, Store, StoreError};
+
+/// Parts that wait for the engine; the sealing thread waits for it then.
+const PARTS_AHEAD: usize = 2;
 
 /// Writes snapshots of the engine's state to its store.
 #[derive(Default)]
 pub(super) struct SnapshotWriter {
-    sealing: Option<JoinHandle<SealedSnapshot>>,
+    sealing: Option<Sealing>,
+}
+
+/// A snapshot that is being sealed.
+struct Sealing {
+    parts: mpsc::Receiver<SnapshotPart>,
+    sealed: JoinHandle<io::Result<SealedSnapshot>>,
+}
+
+/// What is to be stored next of a snapshot.
+pub(super) enum SnapshotPiece {
+    Part(SnapshotPart),
+    Whole(SealedSnapshot),
 }
 
 impl SnapshotWriter {
@@ -18,29 +34,39 @@ impl SnapshotWriter {
     pub(super) fn begin_if_due(&mut self, store: &mut Store, state: &State) {
         if self.sealing.is_none() && store.snapshot_due() {
             let snapshot = store.begin_snapshot(state);
-            self.sealing = Some(tokio::task::spawn_blocking(|| snapshot.seal()));
+            let (sender, parts) = mpsc::channel(PARTS_AHEAD);
+            let hand_on = move |part| sender.blocking_send(part).map_err(io::Error::other);
+            let sealed = tokio::task::spawn_blocking(|| snapshot.seal(hand_on));
+            self.sealing = Some(Sealing { parts, sealed });
         }
     }
 
-    /// Waits until a snapshot is sealed.
-    pub(super) async fn sealed(&mut self) -> Result<SealedSnapshot, JoinError> {
+    /// Waits for the next piece of a snapshot. An error is a panic of the sealing thread.
+    pub(super) async fn next(&mut self) -> Result<SnapshotPiece, JoinError> {
         let Some(sealing) = &mut self.sealing else {
             return std::future::pending().await;
         };
-        let sealed = sealing.await;
+        if let Some(part) = sealing.parts.recv().await {
+            return Ok(SnapshotPiece::Part(part));
+        }
+        let sealed = (&mut sealing.sealed).await;
         self.sealing = None;
-        sealed
+        let sealed = sealed?.expect("whoever takes the parts has not gone");
+        Ok(SnapshotPiece::Whole(sealed))
     }
 }
 
-/// Adds a sealed snapshot to the store.
+/// Adds a piece of a snapshot to the store.
 ///
 /// # Errors
 /// If the commit failed.
-pub(super) fn add(store: &mut Store, sealed: &SealedSnapshot) -> Result<(), StoreError> {
-    let began = Instant::now();
-    store.add_snapshot(sealed)?;
-    let (seq, took_ms) = (sealed.seq(), began.elapsed().as_millis());
-    tracing::info!(seq, took_ms, "snapshot stored");
-    Ok(())
+pub(super) fn add(store: &mut Store, piece: &SnapshotPiece) -> Result<(), StoreError> {
+    match piece {
+        SnapshotPiece::Part(part) => store.add_part(part),
+        SnapshotPiece::Whole(sealed) => {
+            store.add_snapshot(sealed)?;
+            tracing::info!(seq = sealed.seq(), "snapshot stored");
+            Ok(())
+        }
+    }
 }

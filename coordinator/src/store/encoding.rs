@@ -43,9 +43,14 @@ pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
     let mut line = vec![b' '; HEAD_BYTES];
     serde_json::to_writer(&mut line, value)
         .expect("our own types have text for keys and finite numbers");
-    let checksum = checksum(&line[HEAD_BYTES..]);
-    line[..HEAD_BYTES - 1].copy_from_slice(checksum.as_bytes());
+    let head = head(crc32fast::hash(&line[HEAD_BYTES..]));
+    line[..HEAD_BYTES].copy_from_slice(&head);
     line
+}
+
+/// The text before JSON with this checksum.
+pub(super) fn head(crc32: u32) -> Vec<u8> {
+    format!("{crc32:08x} ").into_bytes()
 }
 
 /// Returns the JSON of a value that was just encoded.
@@ -59,13 +64,13 @@ pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Corruption> {
     let (head, json) = line
         .split_at_checked(HEAD_BYTES)
         .ok_or(Corruption::TooShort { bytes: line.len() })?;
-    let computed = checksum(json);
-    if head[..HEAD_BYTES - 1] == *computed.as_bytes() && head[HEAD_BYTES - 1] == b' ' {
+    let computed = self::head(crc32fast::hash(json));
+    if head == computed {
         return Ok(json);
     }
     Err(Corruption::Checksum {
         written: head[..HEAD_BYTES - 1].escape_ascii().to_string(),
-        computed,
+        computed: computed[..HEAD_BYTES - 1].escape_ascii().to_string(),
     })
 }
 
@@ -79,10 +84,6 @@ fn quiet(error: &serde_json::Error) -> String {
 /// Decodes a stored value.
 pub(super) fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Corruption> {
     serde_json::from_slice(unseal(line)?).map_err(Corruption::Content)
-}
-
-fn checksum(json: &[u8]) -> String {
-    format!("{:08x}", crc32fast::hash(json))
 }
 
 #[cfg(test)]

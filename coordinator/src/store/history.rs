@@ -18,6 +18,7 @@ use super::encoding::Corruption;
 use super::guard::guarded;
 use super::lock::ReadLock;
 use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in, table};
+use super::snapshot::text_of;
 use super::tip::{TipFile, TipRecord};
 use super::{LOG, Recovered, SNAPSHOT, Snapshot, StoreError};
 use crate::seal::Seal;
@@ -276,7 +277,8 @@ fn ends(
 /// Returns the newest snapshot of record `seq` or an earlier one; the empty state if there is none.
 fn snapshot_before(db: &Database, seq: u64, file: &Path) -> Result<Snapshot<State>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
-    let snapshots = table(&reading(db, file)?, file, SNAPSHOT)?;
+    let txn = reading(db, file)?;
+    let snapshots = table(&txn, file, SNAPSHOT)?;
     let newest = snapshots.range(..=seq).map_err(opening)?.next_back();
     let Some(newest) = newest else {
         return Ok(Snapshot {
@@ -285,8 +287,9 @@ fn snapshot_before(db: &Database, seq: u64, file: &Path) -> Result<Snapshot<Stat
             state: State::default(),
         });
     };
-    let (seq, line) = newest.map_err(opening)?;
-    snapshot_in(line.value(), seq.value(), file)
+    let (seq, head) = newest.map_err(opening)?;
+    let text = text_of(&txn, file, (seq.value(), head.value()))?;
+    snapshot_in(&text, seq.value(), file)
 }
 
 /// Calls back with the records after the first number of `places`, including the last.

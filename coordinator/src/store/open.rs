@@ -16,15 +16,19 @@ use super::guard::guarded;
 use super::lock::DirLock;
 use super::reserve::Reserve;
 use super::sizes::LogSizes;
+use super::snapshot::text_of;
 use super::tip::{TipFile, TipRecord};
 use super::{
     DEFAULT_RETENTION, ENVIRONMENT, FORMAT, LOG, MARK, META, Recovered, RecoveryMark, SNAPSHOT,
-    Snapshot, Store, StoreError, make_tables, parse_variables,
+    SNAPSHOT_PART, Snapshot, Store, StoreError, make_tables, parse_variables,
 };
 use crate::seal::Seal;
 
 /// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is in use.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Layouts that are read.
+const OPENED: [u32; 2] = [FORMAT - 1, FORMAT];
 
 /// Random bytes in a cluster's id.
 const CLUSTER_ID_BYTES: usize = 8;
@@ -71,6 +75,7 @@ impl Store {
         tip.sync()?;
         let (db, loaded) = guarded(|| check_and_load(&file, &tip_path, &mark))
             .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
+        upgrade(&db).map_err(|source| StoreError::commit(&file, source))?;
         tip.set(loaded.recovered.last_seq)?;
         let (seal, reserve) = (Seal::of(dir)?, Reserve::of(dir, &file));
         let (store, recovered) = loaded.store(db, file, tip, seal);
@@ -100,6 +105,22 @@ impl Store {
         let loaded = load(&db, &file)?;
         Ok(loaded.store(db, file, TipFile::Nowhere, Seal::drawn()?))
     }
+}
+
+/// Gives the store the present layout, if it is of an earlier release.
+fn upgrade(db: &Database) -> Result<(), redb::Error> {
+    let txn = db.begin_write()?;
+    {
+        let mut meta = txn.open_table(META)?;
+        let present = encoding::seal(&FORMAT);
+        let is_present = |value: redb::AccessGuard<'_, &[u8]>| value.value() == present;
+        if meta.get("format")?.is_some_and(is_present) {
+            return Ok(());
+        }
+        meta.insert("format", present.as_slice())?;
+        txn.open_table(SNAPSHOT_PART)?;
+    }
+    Ok(txn.commit()?)
 }
 
 pub(super) fn lost(file: &Path, tip: &Path, found: u64, committed: u64) -> StoreError {
@@ -322,7 +343,7 @@ pub(super) fn table<K: redb::Key + 'static>(
 
 pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId, StoreError> {
     let format: u32 = read_meta_value(txn, file, "format")?;
-    if format != FORMAT {
+    if !OPENED.contains(&format) {
         return Err(StoreError::OtherFormat {
             file: file.to_owned(),
             found: format,
@@ -362,16 +383,20 @@ fn read_snapshots(
 ) -> Result<Option<(Snapshot<State>, u64)>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let snapshots = table(txn, file, SNAPSHOT)?;
+    let mut newest = None;
     for entry in snapshots.iter().map_err(opening)? {
-        let (seq, line) = entry.map_err(opening)?;
-        encoding::unseal(line.value())
-            .map_err(|damage| StoreError::damaged_record(file, "snapshot", seq.value(), damage))?;
+        let (seq, head) = entry.map_err(opening)?;
+        let seq = seq.value();
+        let text = text_of(txn, file, (seq, head.value()))?;
+        encoding::unseal(&text)
+            .map_err(|damage| StoreError::damaged_record(file, "snapshot", seq, damage))?;
+        newest = Some((seq, text));
     }
-    let Some((seq, line)) = snapshots.last().map_err(opening)? else {
+    let Some((seq, text)) = newest else {
         return Ok(None);
     };
-    let snapshot = snapshot_in(line.value(), seq.value(), file)?;
-    Ok(Some((snapshot, line.value().len() as u64)))
+    let snapshot = snapshot_in(&text, seq, file)?;
+    Ok(Some((snapshot, text.len() as u64)))
 }
 
 /// Parses the snapshot in a stored text, at its position.

@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod fuzz;
 mod history;
+mod snapshots;
 mod variables;
 
 use std::path::Path;
@@ -207,24 +208,6 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     );
     drop(store);
     assert_eq!(reopen(dir.path()).state, *maker.state());
-}
-
-/// Records that are appended while a snapshot is sealed come after it.
-#[test]
-fn the_log_grows_while_a_snapshot_is_sealed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut store, mut maker) = begin(dir.path());
-    write(&mut store, &mut maker, 0..10);
-    let snapshot = store.begin_snapshot(maker.state());
-    let seq = store.last_seq();
-    write(&mut store, &mut maker, 10..20);
-    let counted = store.since_snapshot;
-    store.add_snapshot(&snapshot.seal()).unwrap();
-    assert_eq!((store.last_snapshot, store.since_snapshot), (seq, counted));
-    drop(store);
-    let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
-    assert_eq!(recovered.state, *maker.state());
-    assert_eq!((store.last_snapshot, store.since_snapshot), (seq, counted));
 }
 
 /// A snapshot of a large state takes seconds of a processor.

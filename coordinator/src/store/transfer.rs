@@ -13,6 +13,7 @@ use sluice_common::id::ClusterId;
 use super::history::{StoreHistory, look};
 use super::open::{builder, keep_private, read_meta, table};
 use super::read::StoreReader;
+use super::snapshot::text_of;
 use super::{
     ENVIRONMENT, LOG, MARK, META, RecoveryMark, SNAPSHOT, StoreError, encoding, make_tables,
 };
@@ -99,9 +100,12 @@ fn export(db: &Database, file: &Path, take: PartSink<'_>) -> Result<(), ExportEr
     let txn = db.begin_read();
     let txn = txn.map_err(|error| StoreError::opening(file, error.into()))?;
     let snapshots = table(&txn, file, SNAPSHOT)?;
-    if let Some((seq, text)) = snapshots.last().map_err(opening)? {
-        let (seq, text) = (seq.value(), text.value());
-        take(StorePart::Snapshot { seq, text })?;
+    if let Some((seq, head)) = snapshots.last().map_err(opening)? {
+        let text = text_of(&txn, file, (seq.value(), head.value()))?;
+        take(StorePart::Snapshot {
+            seq: seq.value(),
+            text: &text,
+        })?;
     }
     let log = table(&txn, file, LOG)?;
     for entry in log.iter().map_err(opening)? {

@@ -151,7 +151,7 @@ fn a_damaged_snapshot_or_cluster_is_named() {
     drop(db);
     let message = refusal(dir.path());
     assert!(
-        message.contains("format 7") && message.contains("format 2"),
+        message.contains("format 7") && message.contains("format 3"),
         "{message}"
     );
 }
