@@ -145,7 +145,7 @@ pub(crate) fn layer(flags: StepFlags) -> Result<StepRequest, Failure> {
         env: env.into_iter().collect(),
         workdir: flags.workdir,
         image: flags.image,
-        resources,
+        resources: resources.into(),
         nodes: flags.nodes,
         within: flags.within,
         prefer_within: flags.prefer_within,

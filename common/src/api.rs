@@ -19,6 +19,7 @@ use crate::probe::ProbesRequest;
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
+use crate::shared::Shared;
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, WorkKind};
 use crate::template::{LayeredList, Mount};
@@ -116,7 +117,7 @@ pub struct StepView {
     /// Reason for the current state.
     pub reason: Reason,
     /// Requested resources as written in the request.
-    pub resources: ResourceSettings,
+    pub resources: Shared<ResourceSettings>,
     /// Requested resources per host in units of the resource keys.
     pub request: Amounts,
     /// Program and arguments.

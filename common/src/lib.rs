@@ -62,6 +62,7 @@ pub mod reason;
 pub mod request;
 pub mod selector;
 pub mod service;
+pub mod shared;
 pub mod state;
 pub mod step;
 pub mod step_names;

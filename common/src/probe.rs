@@ -14,6 +14,7 @@ use crate::metric::MetricSource;
 use crate::nearest::nearest;
 use crate::port::PortName;
 use crate::request::check_command;
+use crate::shared::StaticDefault;
 use crate::time::Span;
 
 /// Longest path of an HTTP probe, in bytes.
@@ -169,6 +170,17 @@ pub struct HttpTarget {
     pub path: String,
     /// Name of the port.
     pub port: PortName,
+}
+
+impl StaticDefault for Probes {
+    fn default_ref() -> &'static Self {
+        static DEFAULT: Probes = Probes {
+            readiness: None,
+            liveness: None,
+            metric: None,
+        };
+        &DEFAULT
+    }
 }
 
 impl Probes {

@@ -55,6 +55,7 @@ use crate::port::check_ports;
 use crate::probe::{ProbesRequest, check_probes};
 use crate::processors::CpuMode;
 use crate::quantity::quantity;
+use crate::shared::Shared;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, WorkKind};
 use crate::template::{LayeredList, Mount, check::check_mounts};
 
@@ -99,7 +100,7 @@ pub struct StepRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Requested resources per host.
-    pub resources: ResourceSettings,
+    pub resources: Shared<ResourceSettings>,
     /// Number of hosts; 1 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u32>,
@@ -335,10 +336,10 @@ impl StepRequest {
             mounts: check_mounts("mounts", self.mounts)?,
             privileged: self.privileged.unwrap_or(false),
             host_network: self.host_network.unwrap_or(false),
-            streams,
+            streams: streams.into(),
             inputs,
             inputs_by: None,
-            probes: check_probes(self.probes, &ports)?,
+            probes: check_probes(self.probes, &ports)?.into(),
             ports,
             lease,
             inside,

@@ -22,6 +22,7 @@ use crate::port::PortName;
 use crate::probe::Probes;
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
+use crate::shared::Shared;
 use crate::streams::{OutputPath, StepInput, StepStreams};
 use crate::template::{LayeredList, Mount};
 use crate::time::{Span, Time};
@@ -154,7 +155,7 @@ pub struct StepSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Requested resources as written.
-    pub resources: ResourceSettings,
+    pub resources: Shared<ResourceSettings>,
     /// Requested resources per host in units of the resource keys.
     pub request: Amounts,
     /// Whether the step may be preempted.
@@ -225,7 +226,7 @@ pub struct StepSpec {
     pub host_network: bool,
     /// Standard input, files of output, and terminal.
     #[serde(default, skip_serializing_if = "StepStreams::is_default")]
-    pub streams: StepStreams,
+    pub streams: Shared<StepStreams>,
     /// Files that the step gets into its own directory, sorted by their paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<InputFile>,
@@ -240,7 +241,7 @@ pub struct StepSpec {
     pub ports: Vec<PortName>,
     /// Probes of its readiness and liveness.
     #[serde(default, skip_serializing_if = "Probes::is_empty")]
-    pub probes: Probes,
+    pub probes: Shared<Probes>,
     /// Time until its holder must renew it, if it is an allocation: it has no command, and holds its resources until it is
     /// released.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
+use crate::shared::StaticDefault;
 pub use output_path::{OutputPath, OutputPathError, PathVariable};
 
 /// The word for input that callers send: see [`StepInput::Stream`].
@@ -84,6 +85,19 @@ pub struct PathFacts {
     pub nodes: u32,
     /// Whether the step has a working directory that is not the attempt's own.
     pub has_workdir: bool,
+}
+
+impl StaticDefault for StepStreams {
+    fn default_ref() -> &'static Self {
+        static DEFAULT: StepStreams = StepStreams {
+            stdin: StepInput::Empty,
+            terminal: false,
+            stdout: None,
+            stderr: None,
+            append: false,
+        };
+        &DEFAULT
+    }
 }
 
 impl StepStreams {

@@ -289,7 +289,7 @@ mod tests {
         Warrant {
             told_at: LogPoint { epoch: 3, seq: 9 },
             submitted_at: Default::default(),
-            spec: step("a").spec,
+            spec: step("a").spec.into(),
             is_part: false,
             excluded_pools: Default::default(),
             route: Default::default(),
@@ -361,7 +361,7 @@ mod tests {
         let seal = Seal::drawn().unwrap();
         let mut secret = warrant();
         let text = "hunter2-hunter2".to_owned();
-        secret.spec.env = [("TOKEN".to_owned(), text.clone())].into();
+        Arc::make_mut(&mut secret.spec).env = [("TOKEN".to_owned(), text.clone())].into();
         let sealed = seal.seal(&attempt("a.1"), &secret);
         let bytes = BASE64URL_NOPAD
             .decode(&sealed.as_str().as_bytes()[2..])

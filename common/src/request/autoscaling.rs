@@ -260,7 +260,7 @@ mod tests {
         let named_gpu = r#""metric":"gpu","port":"http","path":"/m?a=1","target":900"#;
         let spec = checked(named_gpu, RANGE).unwrap();
         assert_eq!(spec.scale.metric.unwrap().to_string(), "gpu");
-        assert_eq!(spec.replica.probes.metric.unwrap().path, "/m?a=1");
+        assert_eq!(spec.replica.probes.metric.as_ref().unwrap().path, "/m?a=1");
     }
 
     #[test]

@@ -31,7 +31,10 @@ impl StepRequest {
         env.extend(self.env);
         let mut labels = below.labels;
         labels.extend(self.labels);
-        let mut resources = self.resources.over(below.resources);
+        let mut resources = self
+            .resources
+            .into_inner()
+            .over(below.resources.into_inner());
         resources.preemptible = gives_way.1;
         Self {
             kind: self.kind,
@@ -45,7 +48,7 @@ impl StepRequest {
             workdir: self.workdir.or(below.workdir),
             prefer_workdir: self.prefer_workdir.or(below.prefer_workdir),
             image: self.image.or(below.image),
-            resources,
+            resources: resources.into(),
             nodes: self.nodes.or(below.nodes),
             within: within.0,
             prefer_within: within.1,
@@ -336,7 +339,7 @@ mod tests {
                         pool,
                         env: env.into_iter().collect(),
                         labels,
-                        resources,
+                        resources: resources.into(),
                         priority_class,
                         retries,
                         work,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::ResourceDemands;
 use crate::allocation::ReclaimTolerance;
 use crate::mig::MigRequest;
+use crate::shared::StaticDefault;
 
 /// Requested resources per host, with the field names of ZenML's `ResourceSettings`, whose settings objects are
 /// accepted as they are.
@@ -70,3 +71,28 @@ pub struct ResourceSettings {
 
 /// No value of `cpu_count` is NaN, so equality is total.
 impl Eq for ResourceSettings {}
+
+impl StaticDefault for ResourceSettings {
+    fn default_ref() -> &'static Self {
+        static DEFAULT: ResourceSettings = ResourceSettings {
+            gpu_count: None,
+            mig: None,
+            cpu_count: None,
+            memory: None,
+            storage: None,
+            preemptible: None,
+            pool_resources: BTreeMap::new(),
+            min_replicas: None,
+            max_replicas: None,
+            autoscaling_metric: None,
+            autoscaling_target: None,
+            max_concurrency: None,
+            gpu_class: None,
+            resources: None,
+            reclaim_tolerance: None,
+            allocation_wait_timeout_seconds: None,
+            initialization_lease_seconds: None,
+        };
+        &DEFAULT
+    }
+}

@@ -22,6 +22,9 @@ impl StepRequest {
     /// # Errors
     /// A setting contradicts one that is written too, or has no counterpart.
     pub(super) fn take_zenml_settings(&mut self) -> Result<(), FieldError> {
+        if self.resources.is_nothing() {
+            return Ok(());
+        }
         let settings = &mut self.resources;
         if let Some(class) = settings.gpu_class.take() {
             if let Some(platform) = self.platform.as_ref().filter(|it| **it != class) {

@@ -53,7 +53,7 @@ pub enum Record {
     /// A policy of a subject in a pool was deleted. Running steps go on.
     PolicyDeleted { pool: PoolName, subject: Subject },
     /// A node was admitted with its inventory. Also recorded if it comes back changed or its inventory changes.
-    NodeReported(NodeReported),
+    NodeReported(Box<NodeReported>),
     /// A node is connected and reconciled: it takes work.
     NodeReady { node: NodeName },
     /// A node is connected and still holds attempts that were ended here. It gets no new work until they are gone.
@@ -267,7 +267,7 @@ pub enum Record {
     /// A GPU of a node could not be cut into slices.
     GpuNotCarved(CarvingFailed),
     /// A service was made or changed.
-    ServicePut(ServicePut),
+    ServicePut(Box<ServicePut>),
     /// The number of replicas of a service was set, by a caller or by its load.
     ServiceScaled(ServiceScale),
     /// A caller deleted a service: its replicas are stopped.

@@ -12,6 +12,7 @@ pub(crate) mod plan;
 mod share;
 pub(crate) mod usage;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -383,7 +384,7 @@ fn give_up(ctx: &mut Context, name: &ServiceName) {
         });
     };
     let at = ctx.now();
-    ctx.record(Record::ServicePut(record::ServicePut {
+    ctx.record(Record::ServicePut(Box::new(record::ServicePut {
         service: name.clone(),
         revision: service.next_revision(),
         spec: sluice_common::service::ServiceSpec {
@@ -392,7 +393,7 @@ fn give_up(ctx: &mut Context, name: &ServiceName) {
         },
         rolled_back: Some(FailedVersion { revision, at, why }),
         forgets: service.revision_to_forget(),
-    }));
+    })));
 }
 
 /// Tells what keeps the wanted version from being ready: its last failure, or what a replica of it waits for.

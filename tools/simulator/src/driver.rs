@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use coordinator_core::{NewStep, Record, Refusal};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopReason;
@@ -297,13 +298,13 @@ impl JobRequest {
             command: vec![COMMAND.to_owned()],
             nodes: Some(self.nodes),
             timeout: job.time_limit.map(|limit| limit.to_string()),
-            resources: ResourceSettings {
+            resources: Shared::from(ResourceSettings {
                 gpu_count: if_any(self.gpus),
                 cpu_count: if_any(job.mcpu).map(|mcpu| mcpu as f64 / 1000.0),
                 memory: if_any(job.memory_mb).map(|megabytes| format!("{megabytes}MB")),
                 preemptible: Some(self.preemptible),
                 ..ResourceSettings::default()
-            },
+            }),
             ..StepRequest::default()
         };
         Ok(NewStep::new(name(number), request.check()?))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sluice_common::api::{BatchItem, StepFilter, StepView};
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::selector::Selector;
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 
 use super::floors::Floors;
@@ -245,11 +246,11 @@ impl Load<'_> {
             subject: self.subject.clone(),
             pool: self.args.pool.clone(),
             command: vec!["/bin/true".to_owned()],
-            resources: ResourceSettings {
+            resources: Shared::from(ResourceSettings {
                 cpu_count: Some(CORES),
                 memory: Some(MEMORY.to_owned()),
                 ..ResourceSettings::default()
-            },
+            }),
             labels: [(LABEL.to_owned(), self.id.clone())].into(),
             ..StepRequest::default()
         }

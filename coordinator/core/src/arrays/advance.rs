@@ -59,7 +59,7 @@ fn advance(ctx: &mut Context, id: &StepId, action: ArrayAction) {
         ArrayAction::Enter(index) => enter(ctx, id, index),
         ArrayAction::End => {
             let step = ctx.state().step(id);
-            let outcome = step.and_then(|step| step.array.as_ref().map(Array::outcome));
+            let outcome = step.and_then(|step| step.array.as_deref().map(Array::outcome));
             if let Some((state, reason)) = outcome {
                 ctx.record(Record::StepEnded(record::StepEnded {
                     step: id.clone(),

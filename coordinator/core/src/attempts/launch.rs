@@ -87,7 +87,7 @@ pub(crate) fn assignment(
         inputs: spec.inputs.clone(),
         keep: spec.keep.clone(),
         ports: spec.ports.clone(),
-        probes: spec.probes.clone(),
+        probes: spec.probes.clone().into_inner(),
         is_measured: spec.service.is_some(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),

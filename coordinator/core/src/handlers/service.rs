@@ -115,13 +115,13 @@ fn service_put(
     spec: ServiceSpec,
     forgets: Option<u32>,
 ) -> Record {
-    Record::ServicePut(record::ServicePut {
+    Record::ServicePut(Box::new(record::ServicePut {
         service: name.clone(),
         revision,
         spec,
         rolled_back: None,
         forgets,
-    })
+    }))
 }
 
 fn check_bound(ctx: &Context, spec: &ServiceSpec) -> Result<(), Refusal> {

@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 
 use sluice_common::id::StepId;
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 
 use crate::arrays::{open_parts, unknown_step};
@@ -113,13 +114,13 @@ fn move_step(ctx: &mut Context, new: &NewStep) -> Result<bool, Refusal> {
             record::StepMoved {
                 step: step.clone(),
                 pool: pool.clone(),
-                spec,
+                spec: spec.into(),
                 excluded_pools,
-                route: Route {
+                route: Shared::from(Route {
                     pool: Some(pool),
                     ..route
-                },
-                provenance,
+                }),
+                provenance: provenance.into(),
             }
         }
     };
@@ -138,7 +139,7 @@ fn move_part(ctx: &mut Context, id: &StepId, moved: &record::StepMoved) {
     else {
         return;
     };
-    let spec = array.new_part(part.index, moved.spec.clone()).spec;
+    let spec = array.new_part(part.index, &moved.spec).spec;
     ctx.record(Record::StepMoved(record::StepMoved {
         step: id.clone(),
         spec,

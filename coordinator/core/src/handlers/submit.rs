@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::StepId;
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_reasons::Cause;
@@ -18,8 +19,6 @@ use crate::context::Context;
 use crate::dependencies::{check_pairs, dependencies_first, unmet_at_submit};
 use crate::input::{NewStep, ReplyId};
 use crate::model::array::part_spec;
-use crate::model::cluster::Route;
-use crate::model::template::Provenance;
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::{self, Record};
 use crate::submit::bounds::over_bounds;
@@ -86,17 +85,18 @@ pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refus
             provenance,
         } => Record::StepQueued(record::StepQueued {
             step,
-            spec,
+            spec: spec.into(),
             unmet,
             not_before,
             excluded_pools,
-            route,
-            provenance,
+            route: route.into(),
+            provenance: provenance.into(),
         }),
         SubmitDecision::Rejected { spec, reason } if has_parts => {
             return Ok(submit_rest(ctx, step, spec, reason));
         }
         SubmitDecision::Rejected { spec, reason } => {
+            let spec = spec.into();
             Record::StepRejected(record::StepRejected { step, spec, reason })
         }
     });
@@ -142,12 +142,12 @@ fn check_parts(ctx: &Context, id: &StepId, spec: &StepSpec) -> Result<bool, Refu
 fn submit_rest(ctx: &mut Context, id: StepId, spec: StepSpec, reason: Cause) -> Submitted {
     ctx.record(Record::StepQueued(record::StepQueued {
         step: id.clone(),
-        spec,
+        spec: spec.into(),
         unmet: BTreeSet::new(),
         not_before: None,
         excluded_pools: BTreeSet::new(),
-        route: Route::default(),
-        provenance: Provenance::default(),
+        route: Shared::default(),
+        provenance: Shared::default(),
     }));
     end_waiting(ctx, &id, StepState::Rejected, reason);
     Submitted {

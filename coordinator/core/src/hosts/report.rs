@@ -1,5 +1,6 @@
 //! Stores the reports of a host if they are new.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -56,7 +57,7 @@ pub(crate) fn report_node(
 
 fn report(ctx: &mut Context, reported: NodeReported) {
     if !is_reported(ctx, &reported) {
-        ctx.record(Record::NodeReported(reported));
+        ctx.record(Record::NodeReported(Box::new(reported)));
     }
 }
 

@@ -8,6 +8,7 @@
 //! All parts ask for the same and stand at the same place of the queue, so it is enough that the next few are in it.
 
 use alloc::borrow::Cow;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +172,7 @@ impl Step {
         if !spec.indexes.contains(index) {
             return None;
         }
-        let mut part = self.new_part(index, self.spec.clone());
+        let mut part = self.new_part(index, &self.spec);
         if let Some(end) = array.end_of(index) {
             part.state = end.state;
             part.reason = end.reason.clone();
@@ -184,8 +185,8 @@ impl Step {
     }
 
     /// A part as it enters the queue. `spec` is that of the array.
-    pub(crate) fn new_part(&self, index: u32, spec: StepSpec) -> Step {
-        let spec = part_spec(index, spec);
+    pub(crate) fn new_part(&self, index: u32, spec: &StepSpec) -> Step {
+        let spec = Arc::new(part_spec(index, spec.clone()));
         let id = part_id(&self.id, index);
         let queued = (StepState::Queued, Cause::Submitted);
         Step {

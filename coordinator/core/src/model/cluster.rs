@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::shared::StaticDefault;
 use sluice_scheduler::Request;
 
 /// The terms of the cluster, with their version.
@@ -28,6 +29,16 @@ pub struct Route {
     pub subject: Option<Subject>,
 }
 
+impl StaticDefault for Route {
+    fn default_ref() -> &'static Self {
+        static DEFAULT: Route = Route {
+            pool: None,
+            subject: None,
+        };
+        &DEFAULT
+    }
+}
+
 impl Route {
     /// Whether the cluster's defaults gave no route.
     pub fn is_empty(&self) -> bool {
@@ -41,5 +52,19 @@ impl Route {
             request.subject = subject.clone();
         }
         request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_common::shared::Shared;
+
+    use super::Route;
+    use crate::model::template::Provenance;
+
+    #[test]
+    fn the_shared_defaults_are_those_of_the_types() {
+        assert_eq!(*Shared::<Route>::default(), Route::default());
+        assert_eq!(*Shared::<Provenance>::default(), Provenance::default());
     }
 }

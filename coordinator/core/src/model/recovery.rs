@@ -1,11 +1,13 @@
 //! Stored recovery state, and the warrants by which attempts are recognised.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::array::split_part_id;
 use sluice_common::id::{PoolName, StepId};
+use sluice_common::shared::{Shared, arc};
 use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
 use sluice_common::wire::StartedProcess;
@@ -65,7 +67,11 @@ pub struct Warrant {
     /// Position in the log when the host was told.
     pub told_at: LogPoint,
     pub submitted_at: Time,
-    pub spec: StepSpec,
+    #[serde(
+        serialize_with = "arc::serialize",
+        deserialize_with = "arc::deserialize"
+    )]
+    pub spec: Arc<StepSpec>,
     /// Whether the step is a part of the array that its id names.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub is_part: bool,
@@ -74,14 +80,14 @@ pub struct Warrant {
     pub excluded_pools: BTreeSet<PoolName>,
     /// Route by the cluster's defaults.
     #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
-    pub route: Route,
+    pub route: Shared<Route>,
     /// Templates under it.
     #[serde(
         rename = "grounds",
         default,
         skip_serializing_if = "Provenance::is_empty"
     )]
-    pub provenance: Provenance,
+    pub provenance: Shared<Provenance>,
     /// Number of retries used up.
     #[serde(default)]
     pub retries_spent: u32,
@@ -103,7 +109,7 @@ impl Warrant {
     /// Serialises the spec as in records: without the values of its variables.
     pub(crate) fn without_values<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut hidden = self.clone();
-        hidden.spec.env = self.spec.env.hidden();
+        Arc::make_mut(&mut hidden.spec).env = self.spec.env.hidden();
         hidden.serialize(serializer)
     }
 }

@@ -5,12 +5,14 @@ mod endpoint;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::allocation::Lease;
 use sluice_common::array::MAX_ARRAY_INDEX;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::shared::{Shared, arc};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
@@ -39,8 +41,11 @@ pub struct Step {
     /// [`State::give_environments`].
     ///
     /// [`State::give_environments`]: crate::State::give_environments
-    #[serde(serialize_with = "serialize_without_env_values")]
-    pub spec: StepSpec,
+    #[serde(
+        serialize_with = "serialize_without_env_values",
+        deserialize_with = "arc::deserialize"
+    )]
+    pub spec: Arc<StepSpec>,
     /// Place in every queue: the number of the record that accepted it, or its array. A requeued step keeps it.
     pub place: u64,
     /// Time of acceptance or rejection.
@@ -80,7 +85,7 @@ pub struct Step {
     pub excluded_pools: BTreeSet<PoolName>,
     /// Route by the cluster's defaults.
     #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
-    pub route: Route,
+    pub route: Shared<Route>,
     /// Number of the record that moved it to another pool while it waited. Pools that were created before are open to
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,10 +96,10 @@ pub struct Step {
         default,
         skip_serializing_if = "Provenance::is_empty"
     )]
-    pub provenance: Provenance,
+    pub provenance: Shared<Provenance>,
     /// Progress of its parts, if it is an array. An array has no attempts: its parts do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub array: Option<Array>,
+    pub array: Option<Box<Array>>,
     /// The array of which it is a part, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<ArrayPart>,
@@ -250,7 +255,7 @@ impl Step {
     /// Makes a step as it is when it is accepted or rejected, without anything that its queue or its hosts add.
     pub(crate) fn new(
         id: StepId,
-        spec: StepSpec,
+        spec: Arc<StepSpec>,
         place: u64,
         submitted_at: Time,
         (state, reason): (StepState, Cause),
@@ -272,10 +277,10 @@ impl Step {
             queued_again_at: None,
             not_waited: Span::ZERO,
             excluded_pools: BTreeSet::new(),
-            route: Route::default(),
+            route: Shared::default(),
             moved_at: None,
-            provenance: Provenance::default(),
-            array: spec.array.as_ref().map(Array::new),
+            provenance: Shared::default(),
+            array: spec.array.as_ref().map(|spec| Box::new(Array::new(spec))),
             part_of: None,
             spec,
         }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::shared::StaticDefault;
 use sluice_common::template::Template;
 use sluice_common::template::origin::{MergedTemplate, Origins};
 use sluice_scheduler::Guard;
@@ -33,6 +34,18 @@ pub struct Provenance {
     /// Permissions that platforms deny, by pool.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) guards: BTreeMap<PoolName, Guard>,
+}
+
+impl StaticDefault for Provenance {
+    fn default_ref() -> &'static Self {
+        static DEFAULT: Provenance = Provenance {
+            merges: Vec::new(),
+            places: Vec::new(),
+            settings: Origins::new(),
+            guards: BTreeMap::new(),
+        };
+        &DEFAULT
+    }
 }
 
 /// The place of a merge.

@@ -1,5 +1,6 @@
 //! Imports that all record types share.
 
+pub(super) use alloc::boxed::Box;
 pub(super) use alloc::collections::BTreeSet;
 pub(super) use alloc::string::String;
 pub(super) use alloc::vec::Vec;

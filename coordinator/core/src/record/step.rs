@@ -1,12 +1,14 @@
 //! Records of steps.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use sluice_common::allocation::HolderState;
 use sluice_common::array::IndexSet;
 use sluice_common::id::{PoolName, StepId};
+use sluice_common::shared::{Shared, arc};
 use sluice_common::state::StepState;
 use sluice_common::step::{StepSpec, serialize_without_env_values};
 use sluice_common::time::{Span, Time};
@@ -21,8 +23,11 @@ use crate::model::template::Provenance;
 pub struct StepQueued {
     pub step: StepId,
     /// The spec. The values of its variables are never written with it: they are stored apart.
-    #[serde(serialize_with = "serialize_without_env_values")]
-    pub spec: StepSpec,
+    #[serde(
+        serialize_with = "serialize_without_env_values",
+        deserialize_with = "arc::deserialize"
+    )]
+    pub spec: Arc<StepSpec>,
     /// Steps on which it depends and which have not ended as required yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unmet: BTreeSet<StepId>,
@@ -34,14 +39,14 @@ pub struct StepQueued {
     pub excluded_pools: BTreeSet<PoolName>,
     /// Route by the cluster's defaults.
     #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
-    pub route: Route,
+    pub route: Shared<Route>,
     /// Templates under it, in every place where it may be granted.
     #[serde(
         rename = "grounds",
         default,
         skip_serializing_if = "Provenance::is_empty"
     )]
-    pub provenance: Provenance,
+    pub provenance: Shared<Provenance>,
 }
 
 /// A queued step was moved to another pool, in its old place. It was checked and filled in as if it were submitted
@@ -54,21 +59,24 @@ pub struct StepMoved {
     pub pool: PoolName,
     /// The spec with what the new pool fills in, without the values of its variables. Its `pool` stays as it was
     /// submitted.
-    #[serde(serialize_with = "serialize_without_env_values")]
-    pub spec: StepSpec,
+    #[serde(
+        serialize_with = "serialize_without_env_values",
+        deserialize_with = "arc::deserialize"
+    )]
+    pub spec: Arc<StepSpec>,
     /// Pools whose rules exclude it.
     #[serde(rename = "barred", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub excluded_pools: BTreeSet<PoolName>,
     /// Route to the new pool.
     #[serde(rename = "home", default, skip_serializing_if = "Route::is_empty")]
-    pub route: Route,
+    pub route: Shared<Route>,
     /// Templates under it in the new pool.
     #[serde(
         rename = "grounds",
         default,
         skip_serializing_if = "Provenance::is_empty"
     )]
-    pub provenance: Provenance,
+    pub provenance: Shared<Provenance>,
 }
 
 /// A step was rejected because it could never be granted. It is stored all the same.
@@ -77,8 +85,11 @@ pub struct StepMoved {
 pub struct StepRejected {
     pub step: StepId,
     /// The spec, without the values of its variables, as in [`StepQueued`].
-    #[serde(serialize_with = "serialize_without_env_values")]
-    pub spec: StepSpec,
+    #[serde(
+        serialize_with = "serialize_without_env_values",
+        deserialize_with = "arc::deserialize"
+    )]
+    pub spec: Arc<StepSpec>,
     /// The reason, with the numbers.
     #[cfg_attr(feature = "schema", schemars(with = "sluice_common::reason::Reason"))]
     pub reason: Cause,

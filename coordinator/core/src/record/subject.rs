@@ -12,10 +12,10 @@ use crate::model::service::environment_key;
 
 use super::{
     Adopted, Allocated, CarvingFailed, GpusCordoned, JoinRefused, JoinTokenUsed, NodeDraining,
-    NodeLabelled, NodeReported, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut,
-    PoolPut, PortsAllocated, ReadinessChanged, Record, Renewal, ReplicaChanged, ReplicaEnded,
-    ReplicaFailed, ReplicaStarted, ServiceDeleted, ServicePut, ServiceScale, Started, StepEnded,
-    StepMoved, Stopping, Suspending,
+    NodeLabelled, NotSuspended, PartQueued, PartsEnded, PlatformPut, PolicyPut, PoolPut,
+    PortsAllocated, ReadinessChanged, Record, Renewal, ReplicaChanged, ReplicaEnded, ReplicaFailed,
+    ReplicaStarted, ServiceDeleted, ServiceScale, Started, StepEnded, StepMoved, Stopping,
+    Suspending,
 };
 
 /// The subject of a record.
@@ -109,8 +109,8 @@ impl Record {
             | R::Adopted(Adopted { attempt, node, .. }) => {
                 (A::Attempt(attempt, Some(node)), E::Nothing)
             }
-            R::NodeReported(NodeReported { node, .. })
-            | R::NodeReady { node }
+            R::NodeReported(it) => (A::Node(&it.node), E::Node(&it.node)),
+            R::NodeReady { node }
             | R::NodeReconciling { node }
             | R::NodeUnsupervised { node, .. }
             | R::NodeUnreachable { node }
@@ -146,8 +146,8 @@ impl Record {
             | R::RecoveryBegan { .. } => (A::Cluster, E::Nothing),
             R::TemplatePut { .. } | R::TemplateDeleted { .. } => (A::Templates, E::Nothing),
             R::ValidationPut { .. } | R::ValidationDeleted { .. } => (A::Validations, E::Nothing),
-            R::ServicePut(ServicePut { service, .. })
-            | R::ServiceScaled(ServiceScale { service, .. })
+            R::ServicePut(it) => (A::Service(&it.service), E::Nothing),
+            R::ServiceScaled(ServiceScale { service, .. })
             | R::ServiceDeleting { service }
             | R::ServiceDeleted(ServiceDeleted { service, .. })
             | R::ReplicaStarted(ReplicaStarted { service, .. })

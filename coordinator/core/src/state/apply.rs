@@ -19,6 +19,7 @@ mod step_move;
 mod suspend;
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 
 pub use mismatch::Mismatch;
 use mismatch::RecordRef;
@@ -229,7 +230,7 @@ impl State {
         &self,
         at: Time,
         id: &StepId,
-        spec: &StepSpec,
+        spec: &Arc<StepSpec>,
         state: StepState,
         reason: Cause,
     ) -> Result<Step, Mismatch> {

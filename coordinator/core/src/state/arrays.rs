@@ -106,7 +106,8 @@ impl StoredState {
     fn pairs_of<'a>(&'a self, step: &'a Step) -> Vec<(&'a Dependency, &'a Array)> {
         let paired = step.spec.after.iter();
         let paired = paired.filter(|it| it.each && step.unmet.contains(&it.step));
-        let arrays = paired.filter_map(|it| Some((it, self.steps.get(&it.step)?.array.as_ref()?)));
+        let arrays =
+            paired.filter_map(|it| Some((it, self.steps.get(&it.step)?.array.as_deref()?)));
         arrays.collect()
     }
 }

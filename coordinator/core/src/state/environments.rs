@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use sluice_common::environment::Environment;
@@ -38,7 +39,7 @@ impl State {
             }
             match values {
                 Some(values) if values.keys().eq(step.spec.env.keys()) => {
-                    step.spec.env = values;
+                    Arc::make_mut(&mut step.spec).env = values;
                     self.index.update_weight(step, before);
                 }
                 // An array may be forgotten before a part that still holds resources, which starts no more.

@@ -1,5 +1,6 @@
 //! All remembered steps, by id and in the order of submission.
 
+mod common_parts;
 mod kinds;
 mod row_table;
 
@@ -16,6 +17,7 @@ use sluice_common::time::Time;
 use smol_str::SmolStr;
 
 use crate::model::step::Step;
+use common_parts::CommonParts;
 use kinds::KindTable;
 pub use kinds::StepKind;
 use row_table::{Row, RowTable};
@@ -27,6 +29,7 @@ pub struct Steps {
     /// Steps by [`Step::order`].
     by_order: RowTable<StepRow, StoredStep>,
     kinds: KindTable,
+    common_parts: CommonParts,
 }
 
 /// The parts of a step by which most lists are filtered and sorted: as much as a processor reads at once.
@@ -195,8 +198,9 @@ impl Steps {
     }
 
     /// Adds a step, in the place of one with its id.
-    pub(crate) fn insert(&mut self, step: Step) {
+    pub(crate) fn insert(&mut self, mut step: Step) {
         self.remove(&step.id);
+        self.common_parts.share(&mut step);
         let row = StepRow::with_kind(&step, self.kinds.take(StepKind::of(&step)));
         self.orders.insert(step.id.clone(), row.order);
         let stored = StoredStep {

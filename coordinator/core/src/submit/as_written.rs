@@ -15,7 +15,7 @@ const FILLED: [&str; 4] = [MGPU, MCPU, MEMORY_MB, STORAGE_MB];
 
 /// The spec of a step as it was submitted.
 pub(crate) fn as_written(step: &Step) -> StepSpec {
-    let mut spec = step.spec.clone();
+    let mut spec = StepSpec::clone(&step.spec);
     for setting in spec.unset.clone() {
         match setting {
             Setting::Timeout => spec.timeout = None,

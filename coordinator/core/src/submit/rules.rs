@@ -212,7 +212,7 @@ pub(crate) fn queued_inside(
     if let Some(never) = invalid.or_else(broken) {
         return Err(never.into());
     }
-    let route = allocation.route.clone();
+    let route = allocation.route.clone().into_inner();
     // The allocation is there already, so no maintenance keeps it out.
     Ok(queued_under(ctx, pool, route, request, spec.clone(), true))
 }
@@ -222,7 +222,7 @@ pub(crate) fn queued_inside(
 pub(crate) fn excluded_from(ctx: &Context, step: &Step) -> Vec<(PoolName, Exclusion)> {
     let as_said = StepSpec {
         unset: BTreeSet::new(),
-        ..step.spec.clone()
+        ..StepSpec::clone(&step.spec)
     };
     let request = request(step);
     let elsewhere = |pool: &PoolName| request.pool.as_ref().is_some_and(|only| only != pool);

@@ -117,7 +117,7 @@ fn one_that_waits_for_longer_than_it_said_fails_with_the_numbers() {
     let mut harness = allocated();
     let waits = StepSpec {
         queue_timeout: Some(Span::from_secs(20)),
-        ..harness.step("a").spec.clone()
+        ..StepSpec::clone(&harness.step("a").spec)
     };
     harness.submit("b", waits).unwrap();
     harness.pass(19);

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use sluice_common::probe::{EndpointReport, Probe, ProbeAction, ProbeFailure, ProbeKind, Probes};
 use sluice_common::reason::{Detail, ReasonCode};
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
@@ -29,11 +30,11 @@ pub(super) fn serving(spec: StepSpec) -> StepSpec {
     };
     StepSpec {
         ports: vec!["http".parse().unwrap()],
-        probes: Probes {
+        probes: Shared::from(Probes {
             readiness: Some(probe.clone()),
             liveness: Some(probe),
             metric: None,
-        },
+        }),
         ..spec
     }
 }

@@ -6,6 +6,7 @@ use crate::record;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string};
@@ -23,6 +24,7 @@ use sluice_common::mig::MigRequest;
 use sluice_common::pool::PolicySpec;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
+use sluice_common::shared::Shared;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::{BootMillis, Exit};
@@ -121,13 +123,13 @@ fn stored_form(stamped: &LogEntry) -> LogEntry {
     | Record::StepMoved(record::StepMoved { spec, .. })
     | Record::StepRejected(record::StepRejected { spec, .. }) = &mut stored_form.record
     {
-        spec.env = spec.env.hidden();
+        Arc::make_mut(spec).env = spec.env.hidden();
     }
-    if let Record::ServicePut(record::ServicePut { spec, .. }) = &mut stored_form.record {
-        spec.replica.env = spec.replica.env.hidden();
+    if let Record::ServicePut(it) = &mut stored_form.record {
+        it.spec.replica.env = it.spec.replica.env.hidden();
     }
     if let Record::Adopted(record::Adopted { warrant, .. }) = &mut stored_form.record {
-        warrant.spec.env = warrant.spec.env.hidden();
+        Arc::make_mut(&mut warrant.spec).env = warrant.spec.env.hidden();
     }
     stored_form
 }
@@ -483,7 +485,7 @@ impl Harness {
     pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
         self.core
             .context_mut()
-            .record(Record::NodeReported(record::NodeReported {
+            .record(Record::NodeReported(Box::new(record::NodeReported {
                 node: words.node.clone(),
                 pool: PoolName::new(pool).unwrap(),
                 pool_of_config: None,
@@ -492,7 +494,7 @@ impl Harness {
                 version: words.version.clone(),
                 boot_id: words.boot_id.clone(),
                 inventory: words.inventory.clone(),
-            }));
+            })));
     }
 
     pub(super) fn session(&self, name: &str) -> SessionId {
@@ -759,12 +761,12 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         workdir: None,
         prefer_workdir: None,
         image: None,
-        resources: ResourceSettings {
+        resources: Shared::from(ResourceSettings {
             gpu_count: Some(gpus),
             cpu_count: Some(cores_of(mcpu)),
             memory: Some("0B".into()),
             ..ResourceSettings::default()
-        },
+        }),
         request: Amounts::new()
             .with_gpus(gpus)
             .with(MCPU, mcpu)

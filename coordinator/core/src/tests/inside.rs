@@ -42,7 +42,7 @@ fn inside(gpus: Option<u64>) -> StepSpec {
     StepSpec {
         inside: Some(step("a")),
         request: resources.demand().unwrap(),
-        resources,
+        resources: resources.into(),
         nodes: 0,
         on_preempt: OnPreempt::Fail,
         timeout: None,
@@ -511,7 +511,7 @@ fn shares_of_what_it_leaves_open_follow_what_it_asks_for() {
         let resources: ResourceSettings = serde_json::from_str(resources).unwrap();
         let asks = StepSpec {
             request: resources.demand().unwrap(),
-            resources,
+            resources: resources.into(),
             ..inside(None)
         };
         harness.submit(id, asks).unwrap();

@@ -52,7 +52,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
                 route: Default::default(),
                 provenance: Default::default(),
                 step: step("a"),
-                spec: spec(1, 1),
+                spec: spec(1, 1).into(),
             }),
             "`a` is there already",
         ),

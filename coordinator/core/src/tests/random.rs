@@ -572,7 +572,7 @@ fn play(harness: &mut Harness, event: Event) {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             if mcpu == 0 {
                 // It takes the defaults of its pool, for what it does not ask for itself.
-                spec.resources = ResourceSettings {
+                *spec.resources = ResourceSettings {
                     gpu_count: (gpus > 0).then_some(gpus),
                     ..ResourceSettings::default()
                 };

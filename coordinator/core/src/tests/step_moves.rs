@@ -8,6 +8,7 @@ use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::pool_rules::{Setting, StepDefaults, StepMaxima};
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::request::ResourceSettings;
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
@@ -229,10 +230,10 @@ fn the_new_pool_fills_in_what_the_step_leaves_out_and_nothing_of_the_old_one_is_
     let written = StepSpec {
         timeout: None,
         unset: [Setting::Timeout, Setting::QueueTimeout].into(),
-        resources: ResourceSettings {
+        resources: Shared::from(ResourceSettings {
             gpu_count: Some(1),
             ..ResourceSettings::default()
-        },
+        }),
         ..in_pool(spec(1, 0), "default")
     };
     harness.submit("a", written.clone()).unwrap();

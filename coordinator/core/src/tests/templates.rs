@@ -588,7 +588,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
     let best = harness.core.state().pool(&"best".parse().unwrap()).unwrap();
     let (filled, would) = preview_effective_step(harness.core.context(), &spec, best);
     assert_eq!(would.origins, merged.origins, "a trial tells the same");
-    assert_eq!(filled, harness.step("x").spec);
+    assert_eq!(filled, *harness.step("x").spec);
 }
 
 #[test]

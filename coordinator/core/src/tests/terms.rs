@@ -4,6 +4,7 @@
 use crate::record;
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -325,7 +326,7 @@ fn rig_like(harness: &Harness) -> Harness {
     copy.put_policy("default", "a", policy(2, Some(4)));
     copy.hello(hello("n", 4, 8));
     for id in ["firm", "soft"] {
-        let spec = harness.step(id).spec.clone();
+        let spec = Arc::unwrap_or_clone(harness.step(id).spec.clone());
         copy.submit(id, spec).unwrap();
     }
     copy

@@ -329,7 +329,7 @@ fn spec(number: u64) -> StepSpec {
         _ => 0,
     };
     spec.subject = Subject::new(if number % 4 == 3 { "vip" } else { "low" }).unwrap();
-    spec.resources = ResourceSettings {
+    *spec.resources = ResourceSettings {
         gpu_count: (gpus > 0).then_some(gpus),
         cpu_count: Some(cores_of(500 * (1 + number % 3))),
         memory: Some(format!("{}GB", 1 + number % 5)),
@@ -388,7 +388,7 @@ fn spec_inside(number: u64, allocation: u64) -> StepSpec {
     let mut spec = request.check().unwrap();
     spec.subject = self::spec(allocation).subject;
     spec.grace = Span::from_secs(number % 5);
-    spec.resources = match number % INSIDE_EACH {
+    *spec.resources = match number % INSIDE_EACH {
         0 => ResourceSettings::default(),
         1 => ResourceSettings {
             gpu_count: Some(1),
@@ -804,7 +804,7 @@ impl World {
             if number % 10 == 7 {
                 spec.pool = Some(PoolName::new(LICENCES).unwrap());
                 spec.nodes = 1;
-                spec.resources = ResourceSettings {
+                *spec.resources = ResourceSettings {
                     pool_resources: [(seat().to_string(), 1)].into(),
                     ..ResourceSettings::default()
                 };

@@ -7,6 +7,7 @@ use sluice_common::inventory::Gpu;
 use sluice_common::pool::{PolicySpec, PoolSpec};
 use sluice_common::pool_rules::{StepDefaults, StepMaxima};
 use sluice_common::request::{ResourceSettings, StepRequest};
+use sluice_common::shared::Shared;
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 
@@ -114,10 +115,10 @@ fn asking(subject: &str, gpus: u64) -> StepRequest {
     StepRequest {
         subject: Some(subject.into()),
         command: vec!["job".into()],
-        resources: ResourceSettings {
+        resources: Shared::from(ResourceSettings {
             gpu_count: Some(gpus),
             ..ResourceSettings::default()
-        },
+        }),
         ..StepRequest::default()
     }
 }
@@ -247,10 +248,10 @@ fn one_share_is_promised_once() {
     };
     cluster.put(vec![PutDocument::policy("p", "a", reserved(2))]);
     let never = StepRequest {
-        resources: ResourceSettings {
+        resources: Shared::from(ResourceSettings {
             preemptible: Some(false),
-            ..asking("a", 1).resources
-        },
+            ..asking("a", 1).resources.into_inner()
+        }),
         ..asking("a", 1)
     };
     cluster.submit("holds", never, HOUR).unwrap();

@@ -45,7 +45,7 @@ impl State {
         let entered = entered
             .is_some_and(|progress| progress.waiting.remove(index) && progress.open.insert(index));
         need(entered, || Mismatch::NotAPart(id.clone(), array.clone()))?;
-        let part = step.new_part(index, step.spec.clone());
+        let part = step.new_part(index, &step.spec);
         self.index.note_submitted(&part);
         Ok(part)
     }

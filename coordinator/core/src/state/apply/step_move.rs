@@ -1,7 +1,8 @@
 //! Applies the move of a queued step to another pool.
 
+use alloc::sync::Arc;
+
 use sluice_common::state::StepState;
-use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 
 use super::{ApplyResult, Mismatch, State, need, step_mut};
@@ -18,11 +19,9 @@ impl State {
         self.stored.nominations.remove(&it.step);
         let before = step.spec.weight();
         // The record has no values of variables, and a move changes none.
-        let env = core::mem::take(&mut step.spec.env);
-        step.spec = StepSpec {
-            env,
-            ..it.spec.clone()
-        };
+        let env = step.spec.env.clone();
+        step.spec = it.spec.clone();
+        Arc::make_mut(&mut step.spec).env = env;
         step.excluded_pools = it.excluded_pools.clone();
         step.route = it.route.clone();
         step.provenance = it.provenance.clone();
