@@ -14,7 +14,7 @@ use crate::metric::MetricSource;
 use crate::nearest::nearest;
 use crate::port::PortName;
 use crate::request::check_command;
-use crate::shared::StaticDefault;
+use crate::shared::SharedDefault;
 use crate::time::Span;
 
 /// Longest path of an HTTP probe, in bytes.
@@ -172,7 +172,7 @@ pub struct HttpTarget {
     pub port: PortName,
 }
 
-impl StaticDefault for Probes {
+impl SharedDefault for Probes {
     fn default_ref() -> &'static Self {
         static DEFAULT: Probes = Probes {
             readiness: None,

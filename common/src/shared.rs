@@ -9,7 +9,7 @@ use core::ops::{Deref, DerefMut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A type with a default that outlives all who read it.
-pub trait StaticDefault: Clone + Default + PartialEq + 'static {
+pub trait SharedDefault: Clone + Default + PartialEq + 'static {
     /// The default, for as long as the program runs.
     fn default_ref() -> &'static Self;
 }
@@ -25,7 +25,7 @@ impl<T> Default for Shared<T> {
     }
 }
 
-impl<T: StaticDefault> From<T> for Shared<T> {
+impl<T: SharedDefault> From<T> for Shared<T> {
     fn from(value: T) -> Self {
         Self((value != *T::default_ref()).then(|| Arc::new(value)))
     }
@@ -38,14 +38,14 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: StaticDefault> Shared<T> {
+impl<T: SharedDefault> Shared<T> {
     /// The value itself.
     pub fn into_inner(self) -> T {
         self.0.map_or_else(T::default, Arc::unwrap_or_clone)
     }
 }
 
-impl<T: StaticDefault> Deref for Shared<T> {
+impl<T: SharedDefault> Deref for Shared<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -53,13 +53,13 @@ impl<T: StaticDefault> Deref for Shared<T> {
     }
 }
 
-impl<T: StaticDefault> DerefMut for Shared<T> {
+impl<T: SharedDefault> DerefMut for Shared<T> {
     fn deref_mut(&mut self) -> &mut T {
         Arc::make_mut(self.0.get_or_insert_default())
     }
 }
 
-impl<T: StaticDefault> PartialEq for Shared<T> {
+impl<T: SharedDefault> PartialEq for Shared<T> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
@@ -68,21 +68,21 @@ impl<T: StaticDefault> PartialEq for Shared<T> {
     }
 }
 
-impl<T: StaticDefault + Eq> Eq for Shared<T> {}
+impl<T: SharedDefault + Eq> Eq for Shared<T> {}
 
-impl<T: StaticDefault + fmt::Debug> fmt::Debug for Shared<T> {
+impl<T: SharedDefault + fmt::Debug> fmt::Debug for Shared<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: StaticDefault + Serialize> Serialize for Shared<T> {
+impl<T: SharedDefault + Serialize> Serialize for Shared<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (**self).serialize(serializer)
     }
 }
 
-impl<'de, T: StaticDefault + Deserialize<'de>> Deserialize<'de> for Shared<T> {
+impl<'de, T: SharedDefault + Deserialize<'de>> Deserialize<'de> for Shared<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         T::deserialize(deserializer).map(Self::from)
     }

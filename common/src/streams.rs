@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error_code::ErrorCode;
 use crate::field_error::FieldError;
-use crate::shared::StaticDefault;
+use crate::shared::SharedDefault;
 pub use output_path::{OutputPath, OutputPathError, PathVariable};
 
 /// The word for input that callers send: see [`StepInput::Stream`].
@@ -87,7 +87,7 @@ pub struct PathFacts {
     pub has_workdir: bool,
 }
 
-impl StaticDefault for StepStreams {
+impl SharedDefault for StepStreams {
     fn default_ref() -> &'static Self {
         static DEFAULT: StepStreams = StepStreams {
             stdin: StepInput::Empty,

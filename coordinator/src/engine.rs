@@ -56,7 +56,7 @@ pub use step_watch::StepWatcher;
 use effects::Effects;
 use queries::{Query, QueryQueue, QueuedQuery};
 use record_log::RecordLogger;
-use snapshots::{SnapshotPiece, SnapshotWriter};
+use snapshots::{SnapshotOutput, SnapshotWriter};
 use timers::Timers;
 
 /// Messages that may wait for the loop. Senders block beyond it, which slows network readers and callers down to the
@@ -279,7 +279,10 @@ impl Engine {
 
     /// Waits for a message, a timer or a piece of a snapshot, and takes all waiting messages. The loop holds a handle itself, so only
     /// [`Message::Stop`] ends it.
-    async fn wait(&mut self, batch: &mut Vec<Message>) -> Option<Result<SnapshotPiece, JoinError>> {
+    async fn wait(
+        &mut self,
+        batch: &mut Vec<Message>,
+    ) -> Option<Result<SnapshotOutput, JoinError>> {
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
         let query = (!self.queries.is_empty()).then_some(Duration::ZERO);

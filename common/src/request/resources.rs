@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::demand::ResourceDemands;
 use crate::allocation::ReclaimTolerance;
 use crate::mig::MigRequest;
-use crate::shared::StaticDefault;
+use crate::shared::SharedDefault;
 
 /// Requested resources per host, with the field names of ZenML's `ResourceSettings`, whose settings objects are
 /// accepted as they are.
@@ -72,7 +72,7 @@ pub struct ResourceSettings {
 /// No value of `cpu_count` is NaN, so equality is total.
 impl Eq for ResourceSettings {}
 
-impl StaticDefault for ResourceSettings {
+impl SharedDefault for ResourceSettings {
     fn default_ref() -> &'static Self {
         static DEFAULT: ResourceSettings = ResourceSettings {
             gpu_count: None,

@@ -14,17 +14,17 @@ const PARTS_AHEAD: usize = 2;
 /// Writes snapshots of the engine's state to its store.
 #[derive(Default)]
 pub(super) struct SnapshotWriter {
-    sealing: Option<Sealing>,
+    sealing: Option<SnapshotStream>,
 }
 
 /// A snapshot that is being sealed.
-struct Sealing {
+struct SnapshotStream {
     parts: mpsc::Receiver<SnapshotPart>,
     sealed: JoinHandle<io::Result<SealedSnapshot>>,
 }
 
-/// What is to be stored next of a snapshot.
-pub(super) enum SnapshotPiece {
+/// A piece of a snapshot, to be stored next.
+pub(super) enum SnapshotOutput {
     Part(SnapshotPart),
     Whole(SealedSnapshot),
 }
@@ -37,22 +37,22 @@ impl SnapshotWriter {
             let (sender, parts) = mpsc::channel(PARTS_AHEAD);
             let hand_on = move |part| sender.blocking_send(part).map_err(io::Error::other);
             let sealed = tokio::task::spawn_blocking(|| snapshot.seal(hand_on));
-            self.sealing = Some(Sealing { parts, sealed });
+            self.sealing = Some(SnapshotStream { parts, sealed });
         }
     }
 
     /// Waits for the next piece of a snapshot. An error is a panic of the sealing thread.
-    pub(super) async fn next(&mut self) -> Result<SnapshotPiece, JoinError> {
+    pub(super) async fn next(&mut self) -> Result<SnapshotOutput, JoinError> {
         let Some(sealing) = &mut self.sealing else {
             return std::future::pending().await;
         };
         if let Some(part) = sealing.parts.recv().await {
-            return Ok(SnapshotPiece::Part(part));
+            return Ok(SnapshotOutput::Part(part));
         }
         let sealed = (&mut sealing.sealed).await;
         self.sealing = None;
         let sealed = sealed?.expect("whoever takes the parts has not gone");
-        Ok(SnapshotPiece::Whole(sealed))
+        Ok(SnapshotOutput::Whole(sealed))
     }
 }
 
@@ -60,10 +60,10 @@ impl SnapshotWriter {
 ///
 /// # Errors
 /// If the commit failed.
-pub(super) fn add(store: &mut Store, piece: &SnapshotPiece) -> Result<(), StoreError> {
+pub(super) fn add(store: &mut Store, piece: &SnapshotOutput) -> Result<(), StoreError> {
     match piece {
-        SnapshotPiece::Part(part) => store.add_part(part),
-        SnapshotPiece::Whole(sealed) => {
+        SnapshotOutput::Part(part) => store.add_part(part),
+        SnapshotOutput::Whole(sealed) => {
             store.add_snapshot(sealed)?;
             tracing::info!(seq = sealed.seq(), "snapshot stored");
             Ok(())

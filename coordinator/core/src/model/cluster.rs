@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::cluster::ClusterSpec;
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::shared::StaticDefault;
+use sluice_common::shared::SharedDefault;
 use sluice_scheduler::Request;
 
 /// The terms of the cluster, with their version.
@@ -29,7 +29,7 @@ pub struct Route {
     pub subject: Option<Subject>,
 }
 
-impl StaticDefault for Route {
+impl SharedDefault for Route {
     fn default_ref() -> &'static Self {
         static DEFAULT: Route = Route {
             pool: None,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName};
-use sluice_common::shared::StaticDefault;
+use sluice_common::shared::SharedDefault;
 use sluice_common::template::Template;
 use sluice_common::template::origin::{MergedTemplate, Origins};
 use sluice_scheduler::Guard;
@@ -36,7 +36,7 @@ pub struct Provenance {
     pub(crate) guards: BTreeMap<PoolName, Guard>,
 }
 
-impl StaticDefault for Provenance {
+impl SharedDefault for Provenance {
     fn default_ref() -> &'static Self {
         static DEFAULT: Provenance = Provenance {
             merges: Vec::new(),

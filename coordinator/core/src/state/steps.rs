@@ -1,8 +1,8 @@
 //! All remembered steps, by id and in the order of submission.
 
-mod common_parts;
 mod kinds;
 mod row_table;
+mod shared_parts;
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -17,10 +17,10 @@ use sluice_common::time::Time;
 use smol_str::SmolStr;
 
 use crate::model::step::Step;
-use common_parts::CommonParts;
 use kinds::KindTable;
 pub use kinds::StepKind;
 use row_table::{Row, RowTable};
+use shared_parts::SharedParts;
 
 /// Steps in the order of submission, and the order of each by its id. A snapshot has them as a map by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Steps {
     /// Steps by [`Step::order`].
     by_order: RowTable<StepRow, StoredStep>,
     kinds: KindTable,
-    common_parts: CommonParts,
+    shared_parts: SharedParts,
 }
 
 /// The parts of a step by which most lists are filtered and sorted: as much as a processor reads at once.
@@ -200,7 +200,7 @@ impl Steps {
     /// Adds a step, in the place of one with its id.
     pub(crate) fn insert(&mut self, mut step: Step) {
         self.remove(&step.id);
-        self.common_parts.share(&mut step);
+        self.shared_parts.share(&mut step);
         let row = StepRow::with_kind(&step, self.kinds.take(StepKind::of(&step)));
         self.orders.insert(step.id.clone(), row.order);
         let stored = StoredStep {

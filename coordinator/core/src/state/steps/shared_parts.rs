@@ -16,14 +16,14 @@ const REMEMBERED: usize = 8;
 
 /// Parts of the latest steps. Only memory depends on them, so that any two are equal.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CommonParts {
-    specs: LatestValues<Arc<StepSpec>>,
-    resources: LatestValues<Shared<ResourceSettings>>,
-    routes: LatestValues<Shared<Route>>,
-    provenances: LatestValues<Shared<Provenance>>,
+pub(super) struct SharedParts {
+    specs: Known<Arc<StepSpec>>,
+    resources: Known<Shared<ResourceSettings>>,
+    routes: Known<Shared<Route>>,
+    provenances: Known<Shared<Provenance>>,
 }
 
-impl CommonParts {
+impl SharedParts {
     /// Replaces the parts of a step by equal ones of steps before it.
     pub(super) fn share(&mut self, step: &mut Step) {
         if let Some(known) = self.specs.known(&step.spec) {
@@ -40,25 +40,25 @@ impl CommonParts {
     }
 }
 
-impl PartialEq for CommonParts {
+impl PartialEq for SharedParts {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for CommonParts {}
+impl Eq for SharedParts {}
 
 /// The latest different values of one part, oldest first.
 #[derive(Clone, Debug)]
-struct LatestValues<P>(VecDeque<P>);
+struct Known<P>(VecDeque<P>);
 
-impl<P> Default for LatestValues<P> {
+impl<P> Default for Known<P> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<P: Clone + PartialEq> LatestValues<P> {
+impl<P: Clone + PartialEq> Known<P> {
     /// The same value as it was in a step before; remembers it if there is none.
     fn known(&mut self, value: &P) -> Option<P> {
         if let Some(known) = self.0.iter().find(|known| *known == value) {
