@@ -277,8 +277,8 @@ impl Engine {
         Ok(self.store.close()?)
     }
 
-    /// Waits for a message, a timer or a piece of a snapshot, and takes all waiting messages. The loop holds a handle itself, so only
-    /// [`Message::Stop`] ends it.
+    /// Waits for a message, a timer or a piece of a snapshot, and takes all waiting messages. The loop holds a handle
+    /// itself, so only [`Message::Stop`] ends it.
     async fn wait(
         &mut self,
         batch: &mut Vec<Message>,

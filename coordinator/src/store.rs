@@ -1,10 +1,10 @@
 //! The store: a durable log of records in one file. Only this module uses redb.
 //!
 //! Five tables. `log` holds every [`LogEntry`] record by its number, `snapshot` and `snapshot_part` the last two states by
-//! the number of their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered step by
-//! its id: their values, which may be secrets, are nowhere else and are deleted with the step. Every value is a line of
-//! text, a checksum and JSON (see [`encoding`]), because redb returns a flipped byte without an error and because a
-//! readable log helps a repair.
+//! the number of their last record, `meta` the format and the cluster's id, `environment` the variables of each remembered
+//! step by its id: their values, which may be secrets, are nowhere else and are deleted with the step. Every value but the
+//! parts of a snapshot, which have one checksum in all, is a line of text, a checksum and JSON (see [`encoding`]), because
+//! redb returns a flipped byte without an error and because a readable log helps a repair.
 //!
 //! **Contract**: once [`Store::append`] has returned, the records survive the death of the process and of the machine.
 //! A store that is damaged, or has lost records, does not open: the error names file, table and record.
@@ -326,13 +326,9 @@ impl Store {
 
     #[cfg(test)]
     pub(crate) fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
-        let mut parts = Vec::new();
-        let sealed = self.begin_snapshot(state).seal_in_parts(1_000, |part| {
-            parts.push(part);
-            Ok(())
-        });
+        let (parts, sealed) = self.begin_snapshot(state).small_parts();
         parts.iter().try_for_each(|part| self.add_part(part))?;
-        self.add_snapshot(&sealed.unwrap())
+        self.add_snapshot(&sealed)
     }
 
     /// Commits a snapshot, and returns the last record that was dropped.

@@ -59,8 +59,18 @@ impl Snapshot<StoredState> {
         self.seal_in_parts(PART_BYTES, take)
     }
 
-    /// Does the same with parts of another size.
-    pub(super) fn seal_in_parts(
+    /// Returns all parts, which are small, so that there are many.
+    #[cfg(test)]
+    pub(super) fn small_parts(self) -> (Vec<SnapshotPart>, SealedSnapshot) {
+        let mut parts = Vec::new();
+        let sealed = self.seal_in_parts(1_000, |part| {
+            parts.push(part);
+            Ok(())
+        });
+        (parts, sealed.unwrap())
+    }
+
+    fn seal_in_parts(
         self,
         part_bytes: usize,
         take: impl FnMut(SnapshotPart) -> io::Result<()>,
@@ -130,12 +140,14 @@ impl<F: FnMut(SnapshotPart) -> io::Result<()>> Write for PartWriter<F> {
 pub(super) fn add_part(txn: &WriteTransaction, part: &SnapshotPart) -> Result<(), redb::Error> {
     let mut parts = txn.open_table(SNAPSHOT_PART)?;
     if part.index == 0 {
-        let snapshots = txn.open_table(SNAPSHOT)?;
-        let mut whole = Vec::new();
-        for entry in snapshots.iter()? {
-            whole.push(entry?.0.value());
+        // By the gaps between the whole ones: to look at a part is to read it.
+        let mut gap = 0;
+        for entry in txn.open_table(SNAPSHOT)?.iter()? {
+            let whole = entry?.0.value();
+            parts.retain_in((gap, 0)..(whole, 0), |_, _| false)?;
+            gap = whole + 1;
         }
-        parts.retain(|(seq, _), _| whole.contains(&seq))?;
+        parts.retain_in((gap, 0).., |_, _| false)?;
     }
     parts.insert((part.seq, part.index), part.json.as_slice())?;
     Ok(())

@@ -177,7 +177,7 @@ fn resources(spec: &StepSpec, scale: &ScaleSpec) -> ResourceSettings {
         autoscaling_metric: of_zenml.map(ToString::to_string),
         autoscaling_target: scale.target_milli.filter(|_| of_zenml.is_some()).map(whole),
         max_concurrency: scale.max_concurrency,
-        ..spec.resources.clone().into_inner()
+        ..ResourceSettings::clone(&spec.resources)
     }
 }
 

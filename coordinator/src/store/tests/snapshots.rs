@@ -1,7 +1,6 @@
 //! Snapshots in parts: the log grows between them, one that never came to its end is dropped, and stores of the release
 //! before are read and brought to the present layout.
 
-use coordinator_core::StoredState;
 use redb::{ReadableDatabase, ReadableTableMetadata};
 
 use super::*;
@@ -14,15 +13,6 @@ fn change(dir: &Path, change: impl FnOnce(&redb::WriteTransaction)) {
     txn.commit().unwrap();
 }
 
-fn parts_of(snapshot: Snapshot<StoredState>) -> (Vec<SnapshotPart>, SealedSnapshot) {
-    let mut parts = Vec::new();
-    let sealed = snapshot.seal_in_parts(1_000, |part| {
-        parts.push(part);
-        Ok(())
-    });
-    (parts, sealed.unwrap())
-}
-
 /// Records that are appended while a snapshot is sealed and stored come after it.
 #[test]
 fn the_log_grows_between_the_parts_of_a_snapshot() {
@@ -30,7 +20,7 @@ fn the_log_grows_between_the_parts_of_a_snapshot() {
     let (mut store, mut maker) = begin(dir.path());
     write(&mut store, &mut maker, 0..10);
     let (seq, snapshot) = (store.last_seq(), store.begin_snapshot(maker.state()));
-    let (parts, sealed) = parts_of(snapshot);
+    let (parts, sealed) = snapshot.small_parts();
     assert!(parts.len() > 5, "{}", parts.len());
     for (part, id) in parts.iter().zip(10..) {
         write(&mut store, &mut maker, id..id + 1);
@@ -52,7 +42,7 @@ fn parts_without_a_head_count_for_nothing_and_go_with_the_next_snapshot() {
     write(&mut store, &mut maker, 0..10);
     store.snapshot(maker.state()).unwrap();
     write(&mut store, &mut maker, 10..20);
-    let (parts, _) = parts_of(store.begin_snapshot(maker.state()));
+    let (parts, _) = store.begin_snapshot(maker.state()).small_parts();
     let broken = store.last_seq();
     let stored = parts.iter().take(3);
     stored.for_each(|part| store.add_part(part).unwrap());
