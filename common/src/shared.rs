@@ -31,7 +31,18 @@ impl<T: SharedDefault> From<T> for Shared<T> {
     }
 }
 
+impl<T> From<Arc<T>> for Shared<T> {
+    fn from(value: Arc<T>) -> Self {
+        Self(Some(value))
+    }
+}
+
 impl<T> Shared<T> {
+    /// The value with its owners; `None` if it is the default.
+    pub fn as_arc(&self) -> Option<&Arc<T>> {
+        self.0.as_ref()
+    }
+
     /// Whether it takes no memory beside itself, because it is the default.
     pub fn is_nothing(&self) -> bool {
         self.0.is_none()

@@ -14,6 +14,7 @@ use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
 use sluice_common::keep::needs_own_directory;
+use sluice_common::probe::Probes;
 use sluice_common::step::StepSpec;
 use sluice_common::streams::{PathVariable, StepStreams};
 use sluice_common::submitter::Submitter;
@@ -87,7 +88,7 @@ pub(crate) fn assignment(
         inputs: spec.inputs.clone(),
         keep: spec.keep.clone(),
         ports: spec.ports.clone(),
-        probes: spec.probes.clone().into_inner(),
+        probes: Probes::clone(&spec.probes),
         is_measured: spec.service.is_some(),
         // The driver of the core seals the warrant: see `State::warrant`.
         warrant: SealedWarrant::default(),

@@ -212,7 +212,7 @@ pub(crate) fn queued_inside(
     if let Some(never) = invalid.or_else(broken) {
         return Err(never.into());
     }
-    let route = allocation.route.clone().into_inner();
+    let route = Route::clone(&allocation.route);
     // The allocation is there already, so no maintenance keeps it out.
     Ok(queued_under(ctx, pool, route, request, spec.clone(), true))
 }
