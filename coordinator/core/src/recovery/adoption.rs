@@ -35,8 +35,11 @@ enum AdoptionDecision {
     Refuse,
 }
 
-/// Decides again about attempts that waited for this host.
+/// Decides again about attempts that waited for this host. Only in a recovery do hosts show warrants.
 pub(crate) fn decide_again(ctx: &mut Context) {
+    if ctx.state().recovery().is_none() {
+        return;
+    }
     let waiting = ctx.contacts().iter().flat_map(|(node, contact)| {
         let shown = contact
             .asked
