@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agent_core::{Input, LinkId};
 use sluice_common::error_chain::error_chain;
-use sluice_common::lease::Challenge;
+use sluice_common::lease::{Challenge, renewal_age};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{Command, Heartbeat, HeartbeatAck, HelloReply, StreamKind, Welcome};
@@ -90,15 +90,14 @@ impl Link {
         }
     }
 
-    /// Requests a new challenge: a lease counts from its challenge, so each link and each heartbeat needs a
-    /// new one. A disconnected supervisor draws none.
-    async fn renew_challenge(&self) -> Option<Challenge> {
+    /// Requests a new challenge and waits for it: a lease counts from its challenge. A disconnected supervisor draws
+    /// none.
+    async fn renew_challenge(&self) {
         let mut challenges = self.challenges.clone();
         challenges.mark_unchanged();
         if self.events.send(Event::WantChallenge).await.is_ok() {
             let _none_came = timeout(CHALLENGE_WITHIN, challenges.changed()).await;
         }
-        *challenges.borrow()
     }
 
     /// Runs one connection from dial to end; `linked` turns true once the coordinator has accepted this node.
@@ -143,18 +142,25 @@ impl Link {
         let (outbox, mut outgoing) = mpsc::channel(OUTBOX);
         // A lower bound of the time of the hello, which the welcome acknowledges.
         let dialled_at = clock::boot();
+        // Before the hello takes its challenge, so that no later change of the supervisor is missed.
+        let mut challenges = self.challenges.clone();
+        challenges.mark_unchanged();
         self.tell(Event::Dialled { link, outbox }).await?;
         say_next(&mut control, &mut outgoing).await?;
         let mut welcome = greeted(&mut orders).await?;
         // Before the core is told, so that the lease exists when something starts.
-        if let Some(lease) = welcome.seal.take() {
+        let seal = welcome.seal.take();
+        let is_leased = seal.is_some();
+        if let Some(lease) = seal {
             self.tell(Event::Leased(lease)).await?;
         }
         info!(%address, epoch = welcome.epoch.epoch.counter, "linked to the coordinator");
         backoff.reset();
         *linked = true;
         let interval = welcome.heartbeat;
-        let beats = Heartbeats::new(beats, acks, dialled_at);
+        let leased_at = is_leased.then_some(dialled_at);
+        let known_lease = KnownLease::new(welcome.lease, leased_at);
+        let beats = Heartbeats::new(beats, acks, dialled_at, known_lease);
         self.tell(Event::Core(Input::Welcomed { link, welcome }))
             .await?;
         self.accepted.send_replace(Some(connection.clone()));
@@ -163,7 +169,7 @@ impl Link {
         tokio::select! {
             end = write(control, outgoing) => end,
             end = self.read(orders, link, &arrived) => end,
-            end = self.beat(beats, link, interval, &arrived) => end,
+            end = self.beat(beats, challenges, (link, interval), &arrived) => end,
             end = self.serve_logs(connection) => end,
             end = self.renew(connection) => end,
         }
@@ -195,43 +201,47 @@ impl Link {
     }
 
     /// Sends a heartbeat at every interval, the first at once, and tells the core when the acknowledged ones
-    /// were *sent*.
+    /// were *sent*. A heartbeat carries a challenge if the supervisor needs another lease.
     async fn beat(
         &self,
         mut beats: Heartbeats,
-        link: LinkId,
-        interval: Span,
+        mut challenges: watch::Receiver<Option<Challenge>>,
+        (link, interval): (LinkId, Span),
         arrived: &AtomicU64,
     ) -> Result<Infallible, LinkError> {
         let mut ticks = tokio::time::interval(Duration::from_millis(interval.millis().max(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut challenges = self.challenges.clone();
-        let mut was_there = challenges.borrow_and_update().is_some();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {
                     // A disconnected supervisor is not waited for, so that heartbeats continue.
                     let is_there = self.challenges.borrow().is_some();
-                    let challenge = match is_there {
-                        true => self.renew_challenge().await,
+                    let challenge = match is_there && beats.known_lease.is_due(clock::boot()) {
+                        true => {
+                            self.renew_challenge().await;
+                            *challenges.borrow_and_update()
+                        }
                         false => None,
                     };
                     beats.send(arrived, challenge).await?;
                 }
+                // Not asked for here: the supervisor is another, and has no lease, without which it starts nothing.
                 Ok(()) = challenges.changed() => {
-                    let is_there = challenges.borrow_and_update().is_some();
-                    // A reconnected supervisor may have no lease, without which it starts nothing.
-                    if is_there && !was_there {
+                    beats.known_lease.lose(beats.number);
+                    if challenges.borrow_and_update().is_some() {
                         ticks.reset_immediately();
                     }
-                    was_there = is_there;
                 }
                 ack = beats.acks.next() => {
                     let ack: HeartbeatAck = ack?.ok_or(LinkError::Closed)?;
+                    let is_leased = ack.seal.is_some();
                     if let Some(lease) = ack.seal {
                         self.tell(Event::Leased(lease)).await?;
                     }
                     if let Some(sent) = beats.settle(ack.number) {
+                        if is_leased {
+                            beats.known_lease.renew(ack.number, sent);
+                        }
                         self.tell(Event::Core(Input::HeartbeatAcked { link, sent })).await?;
                     }
                 }
@@ -273,17 +283,62 @@ struct Heartbeats {
     /// When the newest acknowledged message was sent.
     answered: BootMillis,
     number: u64,
+    known_lease: KnownLease,
+}
+
+/// The signed lease that the supervisor has, as far as the link knows.
+struct KnownLease {
+    /// When the message was sent whose challenge was signed.
+    at: Option<BootMillis>,
+    /// Age from which on another is needed.
+    renewal_age: Span,
+    /// Number of the first heartbeat whose challenge is of the present supervisor.
+    valid_from: u64,
+}
+
+impl KnownLease {
+    fn new(lease: Span, at: Option<BootMillis>) -> Self {
+        Self {
+            at,
+            renewal_age: renewal_age(lease),
+            valid_from: 0,
+        }
+    }
+
+    fn is_due(&self, now: BootMillis) -> bool {
+        let age = self.at.map(|at| now.0.saturating_sub(at.0));
+        age.is_none_or(|age| age >= self.renewal_age.millis())
+    }
+
+    /// Forgets the lease, because the supervisor is another before the heartbeat `next`.
+    fn lose(&mut self, next: u64) {
+        self.at = None;
+        self.valid_from = next;
+    }
+
+    /// Notes that the challenge of a heartbeat was signed.
+    fn renew(&mut self, number: u64, sent: BootMillis) {
+        if number >= self.valid_from {
+            self.at = self.at.max(Some(sent));
+        }
+    }
 }
 
 impl Heartbeats {
     /// For a link whose hello, sent at `greeted_at` or later, was answered.
-    fn new(out: FrameWriter, acks: FrameReader, greeted_at: BootMillis) -> Self {
+    fn new(
+        out: FrameWriter,
+        acks: FrameReader,
+        greeted_at: BootMillis,
+        known_lease: KnownLease,
+    ) -> Self {
         Self {
             out,
             acks,
             under_way: UnackedHeartbeats::default(),
             answered: greeted_at,
             number: 0,
+            known_lease,
         }
     }
 
@@ -377,6 +432,25 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_when_a_twentieth_has_passed_or_the_supervisor_is_another() {
+        let lease = Span::from_secs(100);
+        let at = |seconds: u64| BootMillis(seconds * 1000);
+        let mut known = KnownLease::new(lease, Some(at(10)));
+        assert!(!known.is_due(at(14)));
+        assert!(known.is_due(at(15)));
+        known.renew(3, at(15));
+        known.renew(2, at(12));
+        assert!(!known.is_due(at(19)), "the newest counts");
+        known.lose(5);
+        assert!(known.is_due(at(16)));
+        known.renew(4, at(16));
+        assert!(known.is_due(at(16)), "it was of the supervisor before");
+        known.renew(5, at(17));
+        assert!(!known.is_due(at(21)));
+        assert!(KnownLease::new(lease, None).is_due(at(0)));
+    }
 
     #[test]
     fn an_acknowledgement_settles_all_before_it_and_counts_from_the_sending() {

@@ -15,6 +15,15 @@ use crate::hex;
 use crate::id::NodeName;
 use crate::time::Span;
 
+/// Part of a lease after which a host asks for another. A signature costs the coordinator more than all else that a
+/// heartbeat does.
+const RENEWALS_PER_LEASE: u64 = 20;
+
+/// Age of a signed lease from which on a heartbeat asks for another: a twentieth of the lease.
+pub const fn renewal_age(lease: Span) -> Span {
+    Span::from_millis(lease.millis() / RENEWALS_PER_LEASE)
+}
+
 /// Random bytes that a supervisor generated and accepts once.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenge(pub [u8; 16]);
