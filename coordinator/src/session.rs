@@ -21,15 +21,14 @@ mod refusals;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
-use futures_util::StreamExt;
 use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use sluice_common::error_chain::error_chain;
 use sluice_common::id::NodeName;
 use sluice_common::lease::{Challenge, LeaseGrant, SealedLease};
@@ -322,10 +321,10 @@ impl Link {
             // The end of the orders arrives at the same time, without a reason.
             biased;
             why = receiver.let_go => why.map_or(SessionEnd::LetGo, SessionEnd::Cut),
-            end = ended(self.speak(control_out, receiver.orders)) => end,
-            end = ended(self.listen(control_in)) => end,
-            end = ended(self.beat(heartbeat_out, heartbeat_in)) => end,
-            end = ended(self.serve_requests()) => end,
+            end = self.speak(control_out, receiver.orders).map(end_of) => end,
+            end = self.listen(control_in).map(end_of) => end,
+            end = self.beat(heartbeat_out, heartbeat_in).map(end_of) => end,
+            end = self.serve_requests().map(end_of) => end,
             why = self.connection.closed() => SessionEnd::Link(why),
         }
     }
@@ -333,10 +332,10 @@ impl Link {
     async fn speak(
         &self,
         mut control: FrameWriter,
-        mut orders: mpsc::Receiver<ToSession>,
+        mut orders: mpsc::Receiver<Box<ToSession>>,
     ) -> Result<(), SessionEnd> {
         while let Some(message) = orders.recv().await {
-            match message {
+            match *message {
                 ToSession::Command(command) => control.send(&command).await?,
                 ToSession::Cut(why) => return Err(SessionEnd::Cut(why)),
                 ToSession::HelloReply(HelloReply::Refused { message }) => {
@@ -436,6 +435,7 @@ impl Link {
     }
 }
 
-async fn ended(part: impl Future<Output = Result<(), SessionEnd>>) -> SessionEnd {
-    part.await.err().unwrap_or(SessionEnd::StreamEnded)
+/// The end of a part of a link, which lasts as long as the link.
+fn end_of(part: Result<(), SessionEnd>) -> SessionEnd {
+    part.err().unwrap_or(SessionEnd::StreamEnded)
 }

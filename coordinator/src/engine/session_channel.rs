@@ -13,7 +13,8 @@ use super::effects::ToSession;
 
 /// Sends orders to one connection. The engine drops it if its queue overflows or the connection was replaced.
 pub struct SessionSender {
-    orders: mpsc::Sender<ToSession>,
+    /// Boxed: a queue has room for 32 messages from the start, and there is one for each link.
+    orders: mpsc::Sender<Box<ToSession>>,
     /// Called when the node is accepted, before others can see that it is.
     on_welcome: Option<Box<dyn FnOnce(SessionId) + Send>>,
     /// Tells the receiver at once that the sender was dropped, however many orders are queued; or why it is.
@@ -24,7 +25,7 @@ pub struct SessionSender {
 #[derive(Debug)]
 pub struct SessionReceiver {
     /// Messages to send, in order.
-    pub orders: mpsc::Receiver<ToSession>,
+    pub orders: mpsc::Receiver<Box<ToSession>>,
     /// Resolves when the engine drops the connection, with a reason if there is one.
     pub let_go: oneshot::Receiver<String>,
 }
@@ -101,7 +102,8 @@ impl Engine {
         if let Some(on_welcome) = sender.on_welcome.take().filter(|_| welcomed) {
             on_welcome(session);
         }
-        if let Err(mpsc::error::TrySendError::Full(_)) = sender.orders.try_send(message) {
+        let sent = sender.orders.try_send(Box::new(message));
+        if let Err(mpsc::error::TrySendError::Full(_)) = sent {
             tracing::warn!(%node, "the node does not read its orders fast enough: its connection is closed");
             self.drop_session(session);
         }

@@ -274,7 +274,7 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
         .unwrap()
         .unwrap();
     assert!(
-        matches!(first, ToSession::HelloReply(HelloReply::Welcome(_))),
+        matches!(*first, ToSession::HelloReply(HelloReply::Welcome(_))),
         "{first:?}"
     );
     let second = timeout(SOON, receiver.orders.recv())
@@ -284,7 +284,7 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
     let ToSession::Command(Command {
         order: ToNode::Assign(assignment),
         ..
-    }) = second
+    }) = *second
     else {
         panic!("{second:?}");
     };
