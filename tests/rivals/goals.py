@@ -2,7 +2,7 @@
 """Prints the goals of Sluice for speed and size, each beside what this machine reaches.
 
 `python3 tests/rivals/goals.py [--json] [--philly FILE]` after `cargo build --release` (another folder of programs: `$BIN`).
-Takes about eight minutes on two cores. Compares with HyperQueue if Python has the package `hyperqueue`, and plays the
+Takes about eleven minutes on two cores. Compares with HyperQueue if Python has the package `hyperqueue`, and plays the
 Philly trace if its file is given. Every measurement is made with Sluice as it is shipped: each decision is durable, each
 step has its control group and its files. What a row needs and this machine lacks is said in the row.
 """
@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import resource
 import socket
 import statistics
 import subprocess
@@ -29,6 +30,7 @@ ROUNDS = 60
 THROUGHPUT = 2_000
 QUEUED, BATCH = 100_000, 10_000
 CLIENTS = 64
+AGENTS = 10_000
 COORDINATOR = "sluice-coordina"
 # Megabytes of each program.
 SIZES = {"sluice-coordinator": 12, "sluice": 8, "sluice-agent": 6, "sluice-supervisor": 2}
@@ -274,7 +276,25 @@ def sizes():
 
 
 def agents():
-    yield "10,000 agents linked", "20 % of a core, 60 kB each", "not measured here", None
+    """Linked agents, by the benchmark of links."""
+    what = f"{AGENTS:,} agents linked"
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < AGENTS + 1_000:
+        yield what, "20 % of a core, 60 kB each", f"only {most} files may be open here", None
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    run = ["cargo", "bench", "-q", "-p", "sluice-tests", "--bench", "agents", "--", str(AGENTS)]
+    text = subprocess.run(run, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    def figure(pattern):
+        return float(re.search(pattern, text).group(1))
+
+    percent = figure(r"processor time: ([0-9.]+) %")
+    yield f"{what}: processor time", "20 % of a core", f"{percent:.1f} %", percent / 20
+    each = figure(r"memory for each: ([0-9.]+) kB")
+    yield f"{what}: memory for each", "60 kB", f"{each:.0f} kB", each / 60
+    back = figure(r"all are linked after ([0-9.]+) s")
+    yield f"{what}: all linked again after a kill", "30 s", f"{back:.1f} s", back / 30
 
 
 def main():
