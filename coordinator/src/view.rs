@@ -39,7 +39,7 @@ const MAX_FAILED_RANGES: usize = 100;
 
 use endpoint::endpoint;
 use exit::exit;
-pub use explain::explain;
+pub use explain::{add_remedies, explain};
 pub use preview::preview;
 pub use service::{endpoints, pool_of, service};
 pub use template::template;

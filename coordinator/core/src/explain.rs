@@ -1,7 +1,8 @@
 //! Explains why a step is in its state. For a queued step this asks the scheduler the same questions as its last
 //! decision did; there is no second copy of the rules. [`Core::reason`] is the short answer, [`Core::explain`] the
 //! whole one: `explain/answer.rs` defines it, `explain/waiting.rs` and `explain/holding.rs` fill it,
-//! `explain/host_block.rs` names a host that cannot act.
+//! `explain/host_block.rs` names a host that cannot act. What would let the step start is searched apart from it, in
+//! `explain/remedies.rs`.
 //!
 //! [`Core::reason`]: crate::Core::reason
 //! [`Core::explain`]: crate::Core::explain
@@ -9,6 +10,7 @@
 mod answer;
 pub(crate) mod holding;
 pub(crate) mod host_block;
+mod remedies;
 pub(crate) mod waiting;
 
 use alloc::string::String;
@@ -38,6 +40,7 @@ use crate::submit::feasible::never_in;
 pub use answer::{
     AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
 };
+pub use remedies::RemedySearch;
 
 /// Why a step is in its state now.
 pub(crate) fn reason(ctx: &Context, step: &Step) -> StepReason {

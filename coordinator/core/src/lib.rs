@@ -54,7 +54,7 @@ mod unenforced;
 
 pub use crate::core::Core;
 pub use explain::{
-    AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait,
+    AwaitedRun, Explanation, HeldResources, NominationDetails, PastAttempt, PoolWait, RemedySearch,
 };
 pub use hosts::report::HELD_BACK;
 pub use input::{

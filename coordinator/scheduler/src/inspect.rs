@@ -12,6 +12,7 @@ use sluice_common::time::Time;
 use crate::inspect::block::BlockReason;
 use crate::model::host::HardwareFilter;
 use crate::model::pool::Pool;
+use crate::model::queue_order::QueueRank;
 use crate::model::request::Request;
 use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -117,16 +118,14 @@ impl Scheduler {
     ) -> Option<Inspection<'a>> {
         let (pool_name, pool) = self.pools.get_key_value(name)?;
         let in_pool = RequestInPool::new(self, pool, self.request(step)?)?;
-        let order = self.in_order(name);
-        let ahead = order.iter().position(|id| *id == step)?;
-        let behind = ahead.checked_sub(1).map(|ahead| order[ahead]);
+        let (ahead, waiting, behind) = self.position(pool, in_pool.rank())?;
         let block = self.block(step, name);
         Some(Inspection {
             pool: pool_name,
             priority: in_pool.account.priority(),
             in_share: in_pool.is_in_share(),
             keys: in_pool.terms(),
-            position: (ahead, order.len()),
+            position: (ahead, waiting),
             behind,
             fair_share: self.fair_share_uses(pool, in_pool.request, behind),
             preemption: self.preemption_status(in_pool, now),
@@ -135,6 +134,26 @@ impl Scheduler {
                 .map_or_else(Vec::new, |block| in_pool.holders(block, now)),
             block,
         })
+    }
+
+    /// The number of requests that go before the one with a rank, that of all, and the last that goes before it; `None` if
+    /// none there has the rank.
+    fn position<'a>(
+        &'a self,
+        pool: &'a Pool,
+        own: QueueRank,
+    ) -> Option<(usize, usize, Option<&'a StepId>)> {
+        let (mut ahead, mut waiting, mut is_there) = (0, 0, false);
+        let mut behind = None;
+        for (rank, step) in self.ranked(pool) {
+            waiting += 1;
+            is_there |= rank == own;
+            if rank < own {
+                ahead += 1;
+                behind = behind.max(Some((rank, step)));
+            }
+        }
+        is_there.then_some((ahead, waiting, behind.map(|(_, step)| step)))
     }
 
     fn fair_share_uses<'a>(

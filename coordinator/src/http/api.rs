@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::auth::credentials::{Credentials, RefusalLimit};
 use super::call_metrics::CallMetrics;
+use super::explain::RemedySearchLimit;
 use super::followers::Followers;
 use super::limits::RateLimits;
 use super::oidc::{KeysError, Oidc};
@@ -61,6 +62,7 @@ pub(super) struct ApiShared {
     pub(super) calls: CallMetrics,
     pub(super) refusals: RefusalLimit,
     pub(super) limits: RateLimits,
+    pub(super) remedy_searches: RemedySearchLimit,
 }
 
 impl Api {
@@ -105,6 +107,7 @@ impl Api {
             calls: CallMetrics::default(),
             refusals: RefusalLimit::default(),
             limits: RateLimits::default(),
+            remedy_searches: RemedySearchLimit::default(),
         }))
     }
 

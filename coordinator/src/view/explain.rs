@@ -2,7 +2,7 @@
 
 use coordinator_core::{
     Attempt, AwaitedRun, Core, Explanation, HeldResources, NominationDetails, PastAttempt,
-    PoolWait, Step,
+    PoolWait, RemedySearch, Step,
 };
 use sluice_common::amount::table::{DocumentAmount, key_name};
 use sluice_common::api::{
@@ -18,13 +18,14 @@ use sluice_scheduler::{Change, FairShareUse, Holder, Remedy, Request, ResourceUs
 /// Most listed holders of what a step lacks.
 const MAX_HOLDERS: usize = 16;
 
-/// Explains a step's state, if the step is remembered.
-pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
+/// Explains a step's state, if the step is remembered. [`add_remedies`] adds what the search finds.
+pub fn explain(core: &Core, id: &StepId) -> Option<(ExplainView, Option<RemedySearch>)> {
     let explained = core.explain(id)?;
+    let search = explained.pools.first().and_then(PoolWait::remedy_search);
     let refused = refused(&explained).into_iter();
     let step = &*explained.step;
     let past = explained.past.into_iter();
-    Some(ExplainView {
+    let view = ExplainView {
         id: id.to_string(),
         state: explained.step.state,
         subject: step.spec.subject.to_string(),
@@ -36,7 +37,22 @@ pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {
             .collect(),
         holding: explained.holding.map(|it| holding(core, step, it)),
         attempts: past.map(|it| outcome(core, step, it)).collect(),
-    })
+    };
+    Some((view, search))
+}
+
+/// Adds what would let a step start, in each of its pools.
+pub fn add_remedies(explained: &mut ExplainView, search: &RemedySearch) {
+    let Some(request) = search.request() else {
+        return;
+    };
+    for pool in &mut explained.pools {
+        if let Ok(name) = PoolName::new(pool.pool.as_str()) {
+            let found = search.in_pool(&name);
+            let shown = found.iter().map(|it| remedy(request, &name, it));
+            pool.would_start_if = shown.collect();
+        }
+    }
 }
 
 /// Lists the pools that rejected a step, or whose rules keep a waiting one out, with the reason.
@@ -57,7 +73,6 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
     } = &pool;
     let (ahead, waiting) = inspection.position;
     let holders = inspection.holders.iter().take(MAX_HOLDERS);
-    let remedies = pool.would_start_if.iter();
     PoolExplanation {
         pool: inspection.pool.to_string(),
         priority: inspection.priority,
@@ -71,9 +86,7 @@ fn pool(pool: PoolWait<'_>) -> PoolExplanation {
         preemption: explanation::preemption_status(request, inspection),
         holders: holders.map(|it| holder(request, it)).collect(),
         holders_total: inspection.holders.len() as u64,
-        would_start_if: remedies
-            .map(|it| remedy(request, inspection.pool, it))
-            .collect(),
+        would_start_if: Vec::new(),
         promised: pool.promised.map(promise),
     }
 }

@@ -7,8 +7,9 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
 use sluice_reasons::{Cause, Exclusion, StepReason, Wait};
-use sluice_scheduler::{Inspection, PreemptionRisk, Remedy, Request};
+use sluice_scheduler::{Inspection, PreemptionRisk, Request, Scheduler};
 
+use crate::explain::remedies::RemedySearch;
 use crate::model::step::{Attempt, Step};
 
 /// The explanation of a step's state.
@@ -38,8 +39,18 @@ pub struct PoolWait<'a> {
     pub reason: Wait,
     /// Nomination in this pool.
     pub promised: Option<NominationDetails<'a>>,
-    /// Changes that would let it start, the smallest first.
-    pub would_start_if: Vec<Remedy>,
+    pub(crate) scheduler: &'a Scheduler,
+    pub(crate) at: Time,
+}
+
+impl PoolWait<'_> {
+    /// Copies what a search for remedies needs, in all pools of the step; `None` if its victims are stopping already.
+    pub fn remedy_search(&self) -> Option<RemedySearch> {
+        let step = &self.request.step;
+        let nomination = self.scheduler.nomination(step);
+        let is_free = nomination.is_none_or(|nomination| !nomination.is_firm());
+        is_free.then(|| RemedySearch::new(self.scheduler.clone(), step.clone(), self.at))
+    }
 }
 
 /// A nomination, and the runs it waits for.

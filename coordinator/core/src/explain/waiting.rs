@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use sluice_common::amount::ResourceKey;
 use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_reasons::Wait;
-use sluice_scheduler::{Change, Inspection, Remedy, Request};
+use sluice_scheduler::{Inspection, Request};
 
 use crate::context::Context;
 use crate::explain::wait_for;
@@ -32,39 +31,14 @@ fn in_pool<'a>(ctx: &'a Context, request: &'a Request, inspection: Inspection<'a
         Some(block) => wait_for(ctx, inspection.pool, request, block.clone()),
         None => next(inspection.pool),
     };
-    let remedies = scheduler.remedies(&request.step, inspection.pool, ctx.now());
-    let remedies = remedies.into_iter();
     PoolWait {
         request,
         reason,
         promised: promised(ctx, &request.step, inspection.pool),
-        would_start_if: remedies.map(without_host).collect(),
+        scheduler,
+        at: ctx.now(),
         inspection,
     }
-}
-
-/// Says of a pool without hosts what it would say of a host.
-fn without_host(mut remedy: Remedy) -> Remedy {
-    let in_pool = |change: &Change| match change {
-        Change::FreeOnHost { node, key, more } if node.is_of_pool() => {
-            let key = ResourceKey::new(*key).ok()?;
-            Some(Change::FreeInPool { key, more: *more })
-        }
-        Change::FreeOnHost { .. }
-        | Change::FreeInPool { .. }
-        | Change::MakeSchedulable { .. }
-        | Change::RaiseLimit { .. }
-        | Change::RaiseReserved { .. }
-        | Change::ReduceRequest { .. }
-        | Change::MakePreemptible => None,
-    };
-    let changes = remedy.changes.iter();
-    let mut changes: Vec<Change> = changes
-        .map(|change| in_pool(change).unwrap_or_else(|| change.clone()))
-        .collect();
-    changes.dedup();
-    remedy.changes = changes;
-    remedy
 }
 
 fn promised<'a>(ctx: &'a Context, step: &StepId, pool: &PoolName) -> Option<NominationDetails<'a>> {

@@ -65,9 +65,11 @@ fn pool<'a>(harness: &'a Harness, id: &str) -> PoolWait<'a> {
 
 /// The sentences about what would let a step start.
 fn would(pool: &PoolWait<'_>) -> Vec<String> {
-    let would = pool.would_start_if.iter();
-    let sentences =
-        would.map(|remedy| explanation::remedy(pool.request, pool.inspection.pool, remedy));
+    let name = pool.inspection.pool;
+    let search = pool.remedy_search();
+    let would = search.map_or_else(Vec::new, |search| search.in_pool(name));
+    let sentences = would.iter();
+    let sentences = sentences.map(|remedy| explanation::remedy(pool.request, name, remedy));
     sentences.collect()
 }
 
@@ -289,7 +291,7 @@ fn a_victim_and_its_waiter_each_tell_of_the_other() {
     harness.submit("waiter", of("b", 2)).unwrap();
     let waits = pool(&harness, "waiter");
     assert_eq!(waits.reason.code(), ReasonCode::WaitingForRelease);
-    assert!(waits.would_start_if.is_empty());
+    assert!(waits.remedy_search().is_none());
     let promised = waits.promised.unwrap();
     assert!(promised.firm);
     let [awaited] = &promised.awaits[..] else {
@@ -582,7 +584,7 @@ fn every_pool_in_which_a_step_waits_is_told_the_preferred_first() {
             ("default", ReasonCode::WaitingForUnits)
         ]
     );
-    assert!(pools[0].would_start_if.is_empty());
+    assert!(would(&pools[0]).is_empty());
     assert_eq!(would(&pools[1])[0], "1 more gpu were free on `n`");
 }
 

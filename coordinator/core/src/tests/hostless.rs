@@ -519,8 +519,9 @@ fn explanations_name_no_host() {
     let explained = harness.core.explain(&step("b")).unwrap();
     let request = explained.pools[0].request;
     let pool = PoolName::new("cloud").unwrap();
-    let remedies = explained.pools[0].would_start_if.iter();
+    let remedies = explained.pools[0].remedy_search().unwrap().in_pool(&pool);
     let remedies: Vec<_> = remedies
+        .iter()
         .map(|it| sluice_reasons::messages::explanation::remedy(request, &pool, it))
         .collect();
     assert!(!remedies.is_empty());
