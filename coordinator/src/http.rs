@@ -39,6 +39,7 @@ mod pools;
 mod put;
 mod random;
 mod recovery;
+mod remedy_searches;
 mod roles;
 mod services;
 mod step_move;

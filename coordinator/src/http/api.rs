@@ -7,10 +7,10 @@ use tokio::sync::watch;
 
 use super::auth::credentials::{Credentials, RefusalLimit};
 use super::call_metrics::CallMetrics;
-use super::explain::RemedySearchLimit;
 use super::followers::Followers;
 use super::limits::RateLimits;
 use super::oidc::{KeysError, Oidc};
+use super::remedy_searches::RemedySearchQueue;
 use crate::config::{ApiToken, OidcConfig};
 use crate::disk_space::DiskSpace;
 use crate::engine::EngineHandle;
@@ -62,7 +62,7 @@ pub(super) struct ApiShared {
     pub(super) calls: CallMetrics,
     pub(super) refusals: RefusalLimit,
     pub(super) limits: RateLimits,
-    pub(super) remedy_searches: RemedySearchLimit,
+    pub(super) remedy_searches: RemedySearchQueue,
 }
 
 impl Api {
@@ -107,7 +107,7 @@ impl Api {
             calls: CallMetrics::default(),
             refusals: RefusalLimit::default(),
             limits: RateLimits::default(),
-            remedy_searches: RemedySearchLimit::default(),
+            remedy_searches: RemedySearchQueue::default(),
         }))
     }
 

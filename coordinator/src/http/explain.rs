@@ -1,33 +1,19 @@
 //! `GET /v1/steps/{id}/explain`: the core's explanation of a step's state.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::extract::State;
 use sluice_common::api::ExplainView;
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::Api;
+use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, Segment};
 use crate::view;
 
-/// Most searches for remedies at one time: each has a copy of all waiting requests and takes a processor.
-const MAX_SEARCHES: usize = 2;
-
-/// Limit of searches for remedies at one time. Clones share it.
-#[derive(Clone, Debug)]
-pub(super) struct RemedySearchLimit(Arc<Semaphore>);
-
-impl Default for RemedySearchLimit {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_SEARCHES)))
-    }
-}
-
 pub(super) async fn explain(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
 ) -> Result<Json<ExplainView>, ApiError> {
     let id = params::step_id(&segment)?;
@@ -35,7 +21,11 @@ pub(super) async fn explain(
         view::explain(core, &id).ok_or_else(|| core.unknown_step(&id))
     };
     // Before the engine makes a copy, so that there are no more copies than searches.
-    let permit = Arc::clone(&api.0.remedy_searches.0).acquire_owned().await;
+    let permit = api
+        .0
+        .remedy_searches
+        .enter(&caller.who().to_string())
+        .await?;
     let (mut explained, search) = api.engine().read(read).await??;
     let Some(search) = search else {
         return Ok(Json(explained));
