@@ -87,38 +87,11 @@ impl Decision {
 impl Scheduler {
     /// Lists all requests that wait for a pool, in queue order.
     pub fn in_order(&self, name: &PoolName) -> Vec<&StepId> {
-        let waiting = self.pools.get(name).map(|pool| self.ranked(pool));
+        let waiting = self.pools.get(name);
+        let waiting = waiting.map(|pool| queue_order::ranked(self, pool));
         let mut order: Vec<_> = waiting.into_iter().flatten().collect();
         order.sort_unstable();
         order.into_iter().map(|(_, step)| step).collect()
-    }
-
-    /// All requests that wait for a pool, each with its rank. What those of a subject have in common is looked up once.
-    pub(crate) fn ranked<'a>(
-        &'a self,
-        pool: &'a Pool,
-    ) -> impl Iterator<Item = (QueueRank, &'a StepId)> {
-        pool.accounts().iter().flat_map(move |(subject, account)| {
-            let fair_use = pool.fair_use(subject, self.clock);
-            let counted = |preemptible| self.counted_use(pool, account, None, preemptible);
-            let (against_preemptible, against_others) = (counted(true), counted(false));
-            let requests = account.queue.steps().filter_map(|step| self.request(step));
-            requests.map(move |request| {
-                // What is nominated to a request does not count against it.
-                let rank = match self.nomination(&request.step) {
-                    Some(_) => queue_order::rank(self, pool, account, request),
-                    None => {
-                        let counted = match request.preemptible {
-                            true => &against_preemptible,
-                            false => &against_others,
-                        };
-                        let in_share = queue_order::fits_share(pool, account, request, counted);
-                        queue_order::rank_of(account, fair_use.as_ref(), request, in_share)
-                    }
-                };
-                (rank, &request.step)
-            })
-        })
     }
 
     /// When the protection of the next run of a pool may end: by `min_runtime`, after an eviction, or by the budget for

@@ -12,7 +12,7 @@ use sluice_common::time::Time;
 use crate::inspect::block::BlockReason;
 use crate::model::host::HardwareFilter;
 use crate::model::pool::Pool;
-use crate::model::queue_order::QueueRank;
+use crate::model::queue_order::{self, QueueRank};
 use crate::model::request::Request;
 use crate::model::reservations::Reservations;
 use crate::model::resources::{HOST_KEYS, HostResources};
@@ -145,7 +145,7 @@ impl Scheduler {
     ) -> Option<(usize, usize, Option<&'a StepId>)> {
         let (mut ahead, mut waiting, mut is_there) = (0, 0, false);
         let mut behind = None;
-        for (rank, step) in self.ranked(pool) {
+        for (rank, step) in queue_order::ranked(self, pool) {
             waiting += 1;
             is_there |= rank == own;
             if rank < own {

@@ -16,7 +16,7 @@ use crate::model::account::Account;
 use crate::model::class_group::{ClassGroup, GroupPart, least_of_parts, most_of_parts};
 use crate::model::fair_share::FairUse;
 use crate::model::pool::Pool;
-use crate::model::queue_order::{self, QueueRank, fits_share};
+use crate::model::queue_order::{self, CountedUse, QueueRank, fits_share};
 use crate::model::request::Request;
 
 /// The next in queue order.
@@ -68,8 +68,7 @@ pub(super) fn groups_of<'a>(
     let accounts = pool.accounts().iter();
     for (subject, account) in accounts.filter(|(_, account)| !account.queue.is_empty()) {
         let fair_use = pool.fair_use(subject, scheduler.clock);
-        let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
-        let (against_preemptible, against_others) = (counted(true), counted(false));
+        let counted = CountedUse::new(scheduler, pool, account);
         for group in account.queue.groups() {
             let places = group.places().iter();
             let mut steps = places.filter_map(|place| account.queue.step_at(*place));
@@ -88,10 +87,7 @@ pub(super) fn groups_of<'a>(
                 account,
                 group,
                 fair_use: fair_use.clone(),
-                counted: match request.preemptible {
-                    true => against_preemptible.clone(),
-                    false => against_others.clone(),
-                },
+                counted: counted.against(request).clone(),
                 ordinary: ordinary.and_then(|step| scheduler.request(step)),
                 least: OnceCell::new(),
                 least_of_halves: OnceCell::new(),

@@ -5,7 +5,7 @@ use alloc::borrow::Cow;
 use core::cmp::Reverse;
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, StepId};
 
 use crate::model::account::Account;
 use crate::model::fair_share::FairUse;
@@ -107,5 +107,52 @@ pub(crate) fn rank_of(
         priority: Reverse(account.priority()),
         fair_use: used.map_or(0, |used| used.borrowed_gpu_seconds() / account.weight()),
         effective_place: account.queue.effective_place(request, used),
+    }
+}
+
+/// All requests that wait for a pool, each with its rank. What those of a subject have in common is looked up once.
+pub(crate) fn ranked<'a>(
+    scheduler: &'a Scheduler,
+    pool: &'a Pool,
+) -> impl Iterator<Item = (QueueRank, &'a StepId)> {
+    pool.accounts().iter().flat_map(move |(subject, account)| {
+        let fair_use = pool.fair_use(subject, scheduler.clock);
+        let counted = CountedUse::new(scheduler, pool, account);
+        let steps = account.queue.steps();
+        let requests = steps.filter_map(|step| scheduler.request(step));
+        requests.map(move |request| {
+            let rank = match scheduler.nomination(&request.step) {
+                Some(_) => rank(scheduler, pool, account, request),
+                None => {
+                    let in_share = fits_share(pool, account, request, counted.against(request));
+                    rank_of(account, fair_use.as_ref(), request, in_share)
+                }
+            };
+            (rank, &request.step)
+        })
+    })
+}
+
+/// Use of a subject that counts against its requests which have no nomination: what is nominated to a request does not count
+/// against it.
+pub(crate) struct CountedUse<'a> {
+    against_preemptible: Cow<'a, Amounts>,
+    against_others: Cow<'a, Amounts>,
+}
+
+impl<'a> CountedUse<'a> {
+    pub(crate) fn new(scheduler: &'a Scheduler, pool: &'a Pool, account: &'a Account) -> Self {
+        let counted = |preemptible| scheduler.counted_use(pool, account, None, preemptible);
+        Self {
+            against_preemptible: counted(true),
+            against_others: counted(false),
+        }
+    }
+
+    pub(crate) fn against(&self, request: &Request) -> &Cow<'a, Amounts> {
+        match request.preemptible {
+            true => &self.against_preemptible,
+            false => &self.against_others,
+        }
     }
 }
