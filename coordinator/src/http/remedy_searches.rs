@@ -13,12 +13,12 @@ const MAX_SEARCHES: usize = 2;
 /// Most searches of one caller that go on or wait.
 const MAX_OF_EACH: usize = 256;
 
-/// Places for searches, and the callers who want some. Clones share them.
-#[derive(Clone, Debug)]
+/// Places for searches, and the callers who want some.
+#[derive(Debug)]
 pub(super) struct RemedySearchQueue {
     places: Arc<Semaphore>,
     /// The turn of each caller; each of his searches holds on to it.
-    turns: Arc<Mutex<BTreeMap<String, Arc<Semaphore>>>>,
+    turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// The place of one search, until it is dropped.
@@ -32,7 +32,7 @@ impl Default for RemedySearchQueue {
     fn default() -> Self {
         Self {
             places: Arc::new(Semaphore::new(MAX_SEARCHES)),
-            turns: Arc::default(),
+            turns: Mutex::default(),
         }
     }
 }

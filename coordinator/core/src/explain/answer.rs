@@ -7,7 +7,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::StopReason;
 use sluice_reasons::{Cause, Exclusion, StepReason, Wait};
-use sluice_scheduler::{Inspection, PreemptionRisk, Request, Scheduler};
+use sluice_scheduler::{Inspection, PreemptionRisk, PreemptionStatus, Request, Scheduler};
 
 use crate::explain::remedies::RemedySearch;
 use crate::model::step::{Attempt, Step};
@@ -46,10 +46,9 @@ pub struct PoolWait<'a> {
 impl PoolWait<'_> {
     /// Copies what a search for remedies needs, in all pools of the step; `None` if its victims are stopping already.
     pub fn remedy_search(&self) -> Option<RemedySearch> {
-        let step = &self.request.step;
-        let nomination = self.scheduler.nomination(step);
-        let is_free = nomination.is_none_or(|nomination| !nomination.is_firm());
-        is_free.then(|| RemedySearch::new(self.scheduler.clone(), step.clone(), self.at))
+        let step = self.request.step.clone();
+        let is_open = self.inspection.preemption != PreemptionStatus::InProgress;
+        is_open.then(|| RemedySearch::new(self.scheduler.clone(), step, self.at))
     }
 }
 
