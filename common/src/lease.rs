@@ -15,7 +15,7 @@ use crate::hex;
 use crate::id::NodeName;
 use crate::time::Span;
 
-/// Part of a lease after which a host asks for another. A signature costs the coordinator more than all else that a
+/// Number of leases that a host asks for in the time of one. A signature costs the coordinator more than all else that a
 /// heartbeat does.
 const RENEWALS_PER_LEASE: u64 = 20;
 

@@ -1,6 +1,6 @@
 //! Measures a coordinator with many linked agents: memory and processor time for each while nothing runs, and how long all
 //! take to be back after the coordinator was killed. The agents are tasks of this process, each with its own certificate,
-//! socket and QUIC connection; they greet, send heartbeats with a challenge, and dial again as agents do.
+//! socket and QUIC connection; they greet, send heartbeats, have their leases signed and dial again as agents do.
 //! `cargo bench -p sluice-tests --bench agents [-- AGENTS]` after `cargo build --release`; 10,000 unless told otherwise.
 #![expect(
     clippy::unwrap_used,
@@ -23,10 +23,11 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::wire::{
     Command, Heartbeat, HeartbeatAck, Hello, HelloReply, PROTOCOL_VERSION, StreamKind,
 };
-use sluice_tests::{Daemon, Dev, cost, eventually, say};
-use sluice_transport::{Authority, Backoff, Dialer, Identity, TlsFiles, TransportError};
-use tokio::sync::mpsc;
-use tokio::time::{interval, sleep, timeout};
+use sluice_tests::{Cost, Daemon, Dev, cost, eventually, say};
+use sluice_transport::{
+    Authority, Backoff, Dialer, FrameReader, Identity, TlsFiles, TransportError,
+};
+use tokio::time::{Interval, interval, sleep, timeout};
 
 const AGENTS: usize = 10_000;
 const GPUS_PER_HOST: u32 = 8;
@@ -88,10 +89,8 @@ async fn measure(dev: &Dev, agents: usize) {
     // What a first link leaves to do is done by then.
     sleep(STEADY / 3).await;
 
-    let (ticks, kib) = steady(dev).await;
-    let memory = kib.saturating_sub(before.memory_kib) as f64 * 1.024 / agents as f64;
+    let (memory, percent) = steady(dev, &before, agents).await;
     say(&format!("memory for each: {memory:.1} kB"));
-    let percent = ticks as f64 / STEADY.as_secs_f64();
     say(&format!("processor time: {percent:.1} % of a core"));
 
     let dials = counts.dials.load(Ordering::SeqCst);
@@ -112,21 +111,23 @@ async fn measure(dev: &Dev, agents: usize) {
         (counts.dials.load(Ordering::SeqCst) - dials) as f64 / agents as f64,
         cost(pid).unwrap().processor_ticks as f64 / 100.0,
     ));
-    let (ticks, kib) = steady(dev).await;
-    let memory = kib.saturating_sub(before.memory_kib) as f64 * 1.024 / agents as f64;
-    let percent = ticks as f64 / STEADY.as_secs_f64();
+    let (memory, percent) = steady(dev, &before, agents).await;
     say(&format!(
         "then memory for each: {memory:.1} kB, processor time: {percent:.1} % of a core"
     ));
 }
 
-/// Measures the coordinator for a while: its processor time in ticks of 10 ms, and its memory at the end in KiB.
-async fn steady(dev: &Dev) -> (u64, u64) {
+/// Measures the coordinator for a while: the memory that it has gained for each agent in kB, and its processor time in
+/// percent of a core.
+async fn steady(dev: &Dev, before: &Cost, agents: usize) -> (f64, f64) {
     let pid = dev.daemon(Daemon::Coordinator).unwrap();
     let begin = cost(pid).unwrap();
     sleep(STEADY).await;
     let end = cost(pid).unwrap();
-    (end.processor_ticks - begin.processor_ticks, end.memory_kib)
+    let kib = end.memory_kib.saturating_sub(before.memory_kib) as f64;
+    let ticks = (end.processor_ticks - begin.processor_ticks) as f64;
+    // A tick is 10 ms, so a hundred of them in a second are all of a core.
+    (kib * 1.024 / agents as f64, ticks / STEADY.as_secs_f64())
 }
 
 /// Waits until all agents are linked, each for the nth time.
@@ -214,20 +215,12 @@ impl SimulatedAgent {
         *is_linked = true;
         self.counts.linked.fetch_add(1, Ordering::SeqCst);
         self.counts.links.fetch_add(1, Ordering::SeqCst);
-        let (ended, mut end) = mpsc::channel::<TransportError>(1);
-        let obey = async move {
-            while let Ok(Some(_)) = orders.next::<Command>().await {}
-            // Fails if the link has ended otherwise.
-            let _ = ended.send(lost("no more orders")).await;
-        };
-        tokio::spawn(obey);
         let renewal_age = Duration::from_millis(renewal_age(welcome.lease).millis());
         let mut leased_at = Instant::now();
         let mut ticks = interval(Duration::from_millis(welcome.heartbeat.millis()));
         for number in 0.. {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                Some(end) = end.recv() => return Err(end),
+            while let Some(order) = next_unless(&mut ticks, &mut orders).await {
+                order?.ok_or_else(|| lost("no more orders"))?;
             }
             let is_due = leased_at.elapsed() >= renewal_age;
             if is_due {
@@ -282,6 +275,17 @@ impl SimulatedAgent {
             supervisor: SupervisorState::Responding,
             challenge: Some(challenge()),
         }
+    }
+}
+
+/// The next order, or the end of orders; `None` once a heartbeat is due.
+async fn next_unless(
+    due: &mut Interval,
+    orders: &mut FrameReader,
+) -> Option<Result<Option<Command>, TransportError>> {
+    tokio::select! {
+        _ = due.tick() => None,
+        order = orders.next() => Some(order),
     }
 }
 
