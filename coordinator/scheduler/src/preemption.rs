@@ -32,6 +32,7 @@ mod what_if;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::slice;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::time::Time;
@@ -43,7 +44,6 @@ use crate::preemption::as_backfill::outcome_as_backfill;
 use crate::preemption::cache::{CandidateCache, HeadCache};
 use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
 use crate::preemption::index::CandidateIndex;
-use crate::preemption::lower_bound::LowerBound;
 use crate::preemption::offer::{Offer, PreemptionCost};
 use crate::preemption::possible_hosts::hosts_that_could;
 use crate::preemption::stability::own_victims_would_reclaim;
@@ -430,21 +430,24 @@ fn cheapest_host<'a, 'c>(
     let of_hosts_alone = base.lacks_only_host_resources();
     let bounded = possible.iter().map(|node| match of_hosts_alone {
         true => (lower_bound::on(base, node, index.on(node)), *node),
-        false => (LowerBound::default(), *node),
+        false => (PreemptionCost::default(), *node),
     });
-    let mut hosts: Vec<(LowerBound, &NodeName)> = bounded.collect();
+    let mut hosts: Vec<(PreemptionCost, &NodeName)> = bounded.collect();
     hosts.sort_unstable();
     let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
     for (least, node) in hosts {
-        if best.as_ref().is_some_and(|(cost, _)| least.exceeds(cost)) {
+        let is_better = |cost: &PreemptionCost| {
+            let known = best.as_ref().map(|(known, offer)| (known, &offer.hosts[..]));
+            known.is_none_or(|known| (cost, slice::from_ref(node)) < known)
+        };
+        if !is_better(&least) {
             break;
         }
         let Some(offer) = Offer::for_hosts(base, index, [node.clone()].into()) else {
             continue;
         };
         let cost = offer.cost();
-        let known = best.as_ref();
-        if known.is_none_or(|(known, best)| (&cost, &offer.hosts) < (known, &best.hosts)) {
+        if is_better(&cost) {
             best = Some((cost, offer));
         }
     }

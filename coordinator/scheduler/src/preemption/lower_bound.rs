@@ -1,65 +1,114 @@
 //! A lower bound of what preemption on a host costs, so that hosts that cannot be cheaper than the best known one are
 //! skipped. An optimisation only; decides nothing.
 //!
-//! Applies to requests that lack only host resources: then all victims are on the host itself. The host must free as
-//! many GPUs as are missing, so no set loses less work than the runs that lose least per GPU, the last one in part.
+//! Applies to requests that lack only host resources: then all victims are on the host itself. They free at least what is
+//! missing of each resource. Of GPUs the cheapest set that does so is found; of the others, no set loses less work than the
+//! runs that lose least for each unit, the last one in part.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
+use sluice_common::amount::MGPU_A_GPU;
 use sluice_common::id::NodeName;
 
 use crate::model::resources::HostResources;
-use crate::preemption::candidates::Candidate;
+use crate::preemption::candidates::{Candidate, VictimRank};
 use crate::preemption::offer::PreemptionCost;
 use crate::preemption::what_if::WhatIf;
 
-/// No set of victims on the host costs less than this.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LowerBound {
-    highest_priority: Option<u64>,
-    work: u128,
-}
+/// Most missing GPUs for which the cheapest set is found.
+const MAX_GPUS: usize = 64;
 
-impl LowerBound {
-    /// Whether everything there costs more than `cost`.
-    pub(super) fn exceeds(&self, cost: &PreemptionCost) -> bool {
-        (cost.highest_priority, cost.work) < (self.highest_priority, self.work)
-    }
-}
+/// Work that is lost, and number of runs that lose it.
+type Loss = (u128, usize);
 
-/// The lower bound for a host; nothing if the request fits there as it is.
+/// A run that may be stopped: the work that it loses, and what it holds of the host.
+type Holding = (u128, HostResources);
+
+/// What any set of victims on a host costs at least; nothing if the request fits there as it is. `candidates` are those on
+/// the host in victim order.
 pub(crate) fn on<'c, 'a: 'c>(
     base: &WhatIf<'a, '_>,
     node: &NodeName,
-    candidates: impl Iterator<Item = &'c Candidate<'a>> + Clone,
-) -> LowerBound {
+    candidates: impl Iterator<Item = &'c Candidate<'a>>,
+) -> PreemptionCost {
     let missing = base.missing_count_on(node);
-    if missing == HostResources::default() {
-        return LowerBound::default();
+    let mut held = HostResources::default();
+    let mut holdings: Vec<Holding> = Vec::new();
+    let mut highest: Option<VictimRank> = None;
+    for Candidate { rank, run, .. } in candidates {
+        let is_higher = highest.is_none_or(|highest| !is_alike(highest, *rank));
+        // Runs of a higher priority are only needed if the others do not hold enough.
+        if is_higher && held.cover(missing) {
+            break;
+        }
+        highest = Some(*rank);
+        held = held.plus(run.each());
+        holdings.push((rank.work, run.each()));
     }
-    let own = candidates.clone().any(|candidate| !candidate.rank.foreign);
-    let priorities = candidates.clone();
-    let priorities = priorities.map(|candidate| candidate.rank.priority);
-    let held = candidates.map(|it| (it.rank.work, it.run.each().mgpu()));
-    LowerBound {
-        highest_priority: priorities.min().filter(|_| !own),
-        work: least_work(held, missing.mgpu()),
+    let (work, count) = least_loss(&holdings, missing);
+    PreemptionCost {
+        highest_priority: highest.filter(|it| it.foreign).map(|it| it.priority),
+        work,
+        count,
     }
 }
 
-/// The least work lost by freeing `missing` GPUs, given the lost work and GPUs of each run.
+/// Whether victims differ only in what they lose.
+fn is_alike(one: VictimRank, other: VictimRank) -> bool {
+    (one.foreign, one.priority) == (other.foreign, other.priority)
+}
+
+/// The least that a set of runs loses which holds all that is missing.
+fn least_loss(holdings: &[Holding], missing: HostResources) -> Loss {
+    let of_gpus = cheapest_gpus(holdings, missing.mgpu());
+    let keys = missing.iter().filter(|(_, missing)| *missing > 0);
+    let of_others = keys.map(|(key, missing)| {
+        let held = holdings.iter();
+        let held = held.map(|(work, each)| (*work, each.get(key)));
+        (least_work(held, missing), 1)
+    });
+    of_others.chain(of_gpus).max().unwrap_or_default()
+}
+
+/// The least that is lost by freeing whole GPUs; `None` if parts of GPUs count, or very many.
+fn cheapest_gpus(holdings: &[Holding], missing: u64) -> Option<Loss> {
+    let whole = |mgpu: u64| {
+        let gpus = usize::try_from(mgpu / MGPU_A_GPU).ok()?;
+        mgpu.is_multiple_of(MGPU_A_GPU).then_some(gpus)
+    };
+    let missing = whole(missing).filter(|missing| (1..=MAX_GPUS).contains(missing))?;
+    // The least loss that frees so many GPUs or more.
+    let mut least: Vec<Option<Loss>> = vec![None; missing + 1];
+    least[0] = Some((0, 0));
+    for (work, each) in holdings {
+        let gpus = whole(each.mgpu())?;
+        for freed in (0..missing).rev().filter(|_| gpus > 0) {
+            let Some((others, count)) = least[freed] else {
+                continue;
+            };
+            let with = (others.saturating_add(*work), count + 1);
+            let known = &mut least[missing.min(freed + gpus)];
+            *known = Some(known.map_or(with, |known| known.min(with)));
+        }
+    }
+    least[missing]
+}
+
+/// The least work lost by freeing `missing` of a resource, given the lost work and the amount of each run.
 fn least_work(held: impl Iterator<Item = (u128, u64)>, mut missing: u64) -> u128 {
-    let mut held: Vec<(u128, u64)> = held.filter(|(_, gpus)| *gpus > 0).collect();
-    held.sort_unstable_by(|(work, gpus), (others, other)| {
+    let mut held: Vec<(u128, u64)> = held.filter(|(_, amount)| *amount > 0).collect();
+    held.sort_unstable_by(|(work, amount), (others, other)| {
         let own = work.saturating_mul(u128::from(*other));
-        own.cmp(&others.saturating_mul(u128::from(*gpus)))
+        own.cmp(&others.saturating_mul(u128::from(*amount)))
     });
     let mut sum: u128 = 0;
-    for (work, gpus) in held {
-        if gpus >= missing {
-            return sum.saturating_add(work.saturating_mul(u128::from(missing)) / u128::from(gpus));
+    for (work, amount) in held {
+        if amount >= missing {
+            let part = work.saturating_mul(u128::from(missing)) / u128::from(amount);
+            return sum.saturating_add(part);
         }
-        missing -= gpus;
+        missing -= amount;
         sum = sum.saturating_add(work);
     }
     sum
@@ -69,6 +118,26 @@ fn least_work(held: impl Iterator<Item = (u128, u64)>, mut missing: u64) -> u128
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use sluice_common::amount::{Amounts, MCPU, MGPU};
+
+    fn resources(mgpu: u64, mcpu: u64) -> HostResources {
+        HostResources::from_amounts(&Amounts::new().with(MGPU, mgpu).with(MCPU, mcpu))
+    }
+
+    /// The least loss by trying all sets.
+    fn of_all_sets(holdings: &[Holding], missing: HostResources) -> Option<Loss> {
+        let sets = (0u32..1 << holdings.len()).filter_map(|set| {
+            let taken = holdings.iter().enumerate();
+            let taken = taken.filter(|(n, _)| set >> n & 1 == 1);
+            let freed = taken.clone().map(|(_, (_, each))| *each);
+            let freed = freed.fold(HostResources::default(), HostResources::plus);
+            let work = taken.map(|(_, (work, _))| work).sum();
+            freed
+                .cover(missing)
+                .then_some((work, set.count_ones() as usize))
+        });
+        sets.min()
+    }
 
     #[test]
     fn the_last_run_counts_for_the_part_that_is_needed() {
@@ -78,17 +147,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_run_with_more_gpus_than_are_missing_counts_as_a_whole() {
+        let holdings = [(100, 4000), (10, 1000), (80, 2000)].map(|(w, g)| (w, resources(g, 0)));
+        let least = |gpus: u64| least_loss(&holdings, resources(gpus * 1000, 0));
+        assert_eq!(least(1), (10, 1));
+        assert_eq!(least(2), (80, 1));
+        assert_eq!(least(3), (90, 2));
+        assert_eq!(least(4), (100, 1));
+        assert_eq!(least(7), (190, 3));
+    }
+
+    #[test]
+    fn parts_of_gpus_count_as_parts() {
+        let holdings = [(100, 500), (10, 250)].map(|(w, g)| (w, resources(g, 0)));
+        assert_eq!(least_loss(&holdings, resources(500, 0)), (60, 1));
+    }
+
     proptest! {
         #[test]
         fn no_set_loses_less(
-            held in prop::collection::vec((0u128..50, 0u64..5), 0..8),
-            missing in 0u64..12,
+            held in prop::collection::vec((0u128..50, 0u64..10, 0u64..5), 0..8),
+            (gpus, mcpu) in (0u64..12, 0u64..8),
+            unit in prop_oneof![Just(1000u64), Just(500)],
         ) {
-            let least = least_work(held.iter().copied(), missing);
-            for set in 0u32..1 << held.len() {
-                let taken = held.iter().enumerate().filter(|(n, _)| set >> n & 1 == 1);
-                let (work, gpus) = taken.fold((0, 0), |(w, g), (_, it)| (w + it.0, g + it.1));
-                prop_assert!(gpus < missing || least <= work);
+            let holdings = held.iter().map(|(work, gpus, mcpu)| (*work, resources(gpus * unit, *mcpu)));
+            let holdings: Vec<Holding> = holdings.collect();
+            let missing = resources(gpus * unit, mcpu);
+            if let Some(least) = of_all_sets(&holdings, missing) {
+                prop_assert!(least_loss(&holdings, missing) <= least);
+            }
+        }
+
+        #[test]
+        fn the_least_loss_of_whole_gpus_is_exact(
+            held in prop::collection::vec((0u128..50, 0u64..5), 0..8),
+            gpus in 1u64..12,
+        ) {
+            let holdings: Vec<Holding> =
+                held.iter().map(|(work, gpus)| (*work, resources(gpus * 1000, 0))).collect();
+            let missing = resources(gpus * 1000, 0);
+            if let Some(least) = of_all_sets(&holdings, missing) {
+                prop_assert_eq!(cheapest_gpus(&holdings, missing.mgpu()), Some(least));
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::preemption::what_if::WhatIf;
 const MAX_SETS: usize = 8;
 
 /// Cost of a set of victims; the lowest is best.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PreemptionCost {
     /// `None` if only runs of the request's own subject are preempted.
     pub(crate) highest_priority: Option<u64>,
