@@ -437,7 +437,9 @@ fn cheapest_host<'a, 'c>(
     let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
     for (least, node) in hosts {
         let is_better = |cost: &PreemptionCost| {
-            let known = best.as_ref().map(|(known, offer)| (known, &offer.hosts[..]));
+            let known = best
+                .as_ref()
+                .map(|(known, offer)| (known, &offer.hosts[..]));
             known.is_none_or(|known| (cost, slice::from_ref(node)) < known)
         };
         if !is_better(&least) {

@@ -3,6 +3,7 @@
 mod fair_use;
 mod hardware_index;
 pub(crate) mod host_set;
+pub(crate) mod host_table;
 mod hosts;
 mod platforms;
 pub(crate) mod policies;
@@ -22,10 +23,11 @@ use crate::model::account::Account;
 use crate::model::cached::Cached;
 use crate::model::fair_share::FairUse;
 use crate::model::fragmentation::DemandProfile;
-use crate::model::host::{Host, HostIndex};
+use crate::model::host::HostIndex;
 use crate::model::loss_budget::LostWork;
 use crate::model::nomination::Nomination;
 use crate::model::pool::host_set::HostSet;
+use crate::model::pool::host_table::HostTable;
 use crate::model::queue::Queue;
 use crate::model::request::{Request, Run};
 use crate::model::reservations::PoolReservations;
@@ -68,7 +70,7 @@ pub struct Pool {
     fair_uses: BTreeMap<Subject, FairUse>,
     /// The policy for subjects without one of their own, stored under the name `*`.
     everyone: Option<(Subject, PolicySpec)>,
-    hosts: BTreeMap<NodeName, Host>,
+    hosts: HostTable,
     /// Hosts that do not know their GPUs yet.
     gpus_unknown: BTreeSet<NodeName>,
     /// Sum of what all hosts have.
@@ -116,7 +118,7 @@ impl Pool {
     }
 
     /// Forgets what is cached of the pool and all accounts.
-    fn clear_cached(&mut self) {
+    pub(super) fn clear_cached(&mut self) {
         self.reservations.clear();
         let accounts = self.accounts.values_mut();
         accounts.for_each(|account| account.victims.clear());
@@ -232,8 +234,8 @@ impl Pool {
         self.soft_nomination.as_ref()
     }
 
-    /// Hosts by name.
-    pub(crate) fn hosts(&self) -> &BTreeMap<NodeName, Host> {
+    /// All hosts of the pool.
+    pub(crate) fn hosts(&self) -> &HostTable {
         &self.hosts
     }
 

@@ -143,7 +143,7 @@ impl<'a> RequestInPool<'a> {
         // Hosts without GPUs must not be missed among many whose GPUs are all taken.
         let without_gpus = borrows.then(|| self.in_pool_order(&index.without_gpus));
         let with_gpus = self.in_pool_order(&index.by_free).filter(|(node, _)| {
-            !borrows || self.pool.hosts().get(*node).is_some_and(Host::has_gpus)
+            !borrows || self.pool.hosts().get(node).is_some_and(Host::has_gpus)
         });
         let hosts = without_gpus.into_iter().flatten().chain(with_gpus);
         let hosts =

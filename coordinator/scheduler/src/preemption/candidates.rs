@@ -137,7 +137,7 @@ impl<'a> Candidates<'a> {
         }
         let held = self.on.iter().filter_map(|(node, positions)| {
             let runs = positions.iter().map(|position| &self.runs[*position]);
-            let host = in_pool.pool.hosts().get(*node)?;
+            let host = in_pool.pool.hosts().get(node)?;
             Some((*node, (host, held_by(in_pool, node, runs))))
         });
         let held = Rc::new(held.collect());

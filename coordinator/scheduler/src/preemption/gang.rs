@@ -74,11 +74,7 @@ impl<'a, 'c> HostSetSearch<'_, 'a, 'c> {
             .map(|(node, _)| node);
         let idle = idle.filter(|node| !busy.contains(node) && fits(node));
         let idle: Vec<&NodeName> = idle.take(self.wanted).collect();
-        let open = |node: &&&NodeName| {
-            pool.hosts()
-                .get(**node)
-                .is_some_and(|host| host.schedulable)
-        };
+        let open = |node: &&&NodeName| pool.hosts().get(node).is_some_and(|host| host.schedulable);
         let lets = |node: &&NodeName| self.in_pool.may_run_on(node);
         let busy = busy
             .iter()

@@ -16,7 +16,7 @@ pub(super) fn check(scheduler: &Scheduler) {
 }
 
 fn check_hosts(scheduler: &Scheduler, pool: &Pool) {
-    for (node, host) in pool.hosts() {
+    for (node, host) in pool.hosts().iter() {
         let held = host.runs.iter().map(|id| scheduler.run(id).unwrap().each());
         let held = held.fold(HostResources::default(), HostResources::plus);
         assert!(host.capacity.cover(held), "{node} holds {held:?}");

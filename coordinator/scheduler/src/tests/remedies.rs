@@ -21,7 +21,7 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
     let asked = |key: &str| request.demand.get(key);
     match block {
         BlockReason::PoolEmpty => pool.hosts().is_empty(),
-        BlockReason::GpusUnknown { node } => pool.hosts()[*node].gpus_unknown,
+        BlockReason::GpusUnknown { node } => pool.hosts().get(node).unwrap().gpus_unknown,
         BlockReason::Infeasible(infeasible) => {
             before.infeasible(false).as_ref() == Some(infeasible)
         }
@@ -34,7 +34,9 @@ fn holds(scheduler: &Scheduler, step: &StepId, block: &BlockReason<'_>) -> bool 
             used,
             reserved,
         } => !request.preemptible && used + asked(key) > *reserved,
-        BlockReason::NoSchedulableHost { nearest } => !pool.hosts()[*nearest].schedulable,
+        BlockReason::NoSchedulableHost { nearest } => {
+            !pool.hosts().get(nearest).unwrap().schedulable
+        }
         BlockReason::BehindHead { behind, .. } => scheduler.nomination(behind).is_some(),
         BlockReason::PoolFull { key, free } => asked(key) > *free,
         BlockReason::DomainsFull { hosts, .. } => *hosts < request.hosts as usize,

@@ -8,6 +8,7 @@ use sluice_common::mig::GpuClass;
 
 use crate::model::host::{HardwareFilter, Host, HostIndex};
 use crate::model::pool::hardware_index::HardwareIndex;
+use crate::model::pool::host_table::HostTable;
 
 /// The hosts of one domain.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +30,7 @@ pub(crate) struct HostSet {
 
 impl HostSet {
     /// Adds a host. `others` holds the hosts of the set, and maybe more.
-    pub(super) fn insert(
-        &mut self,
-        node: &NodeName,
-        host: &Host,
-        others: &BTreeMap<NodeName, Host>,
-    ) {
+    pub(super) fn insert(&mut self, node: &NodeName, host: &Host, others: &HostTable) {
         self.with_slices += usize::from(host.has_slices());
         if self.with_slices == 1 && self.by_class.is_empty() {
             let names = self.any.nodes();

@@ -11,7 +11,7 @@ use crate::model::pool::host_set::HostSet;
 impl Pool {
     /// The names of its hosts.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = &NodeName> {
-        self.hosts.keys()
+        self.hosts.names()
     }
 
     /// Hosts of the pool that do not know their GPUs yet.
@@ -23,6 +23,9 @@ impl Pool {
     /// Adds a host, or changes it; grants on it stay.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
         self.reservations.clear();
+        if self.hosts.number(node).is_none() {
+            self.clear_cached();
+        }
         self.detected = self.detected.plus(host.capacity);
         self.count_host(&host);
         if host.gpus_unknown {
@@ -37,13 +40,13 @@ impl Pool {
                 domain.insert(node, &host, &self.hosts);
             }
         }
-        self.hosts.insert(node.clone(), host);
+        self.hosts.put(node, host);
     }
 
-    /// Removes a host. Hosts stay indexed by class until [`Self::drop_classes`].
+    /// Takes a host out. Hosts stay indexed by class until [`Self::drop_classes`].
     fn take_host(&mut self, node: &NodeName) -> Option<Host> {
         self.reservations.clear();
-        let host = self.hosts.remove(node)?;
+        let host = self.hosts.take(node)?;
         self.uncount_host(&host);
         self.gpus_unknown.remove(node);
         self.all.remove(node, &host);
@@ -58,6 +61,8 @@ impl Pool {
 
     pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
         let host = self.take_host(node)?;
+        self.hosts.forget(node);
+        self.clear_cached();
         self.drop_classes(&host.domain_path);
         Some(host)
     }
