@@ -296,9 +296,11 @@ impl Simulation {
     }
 
     fn end_by_time_limit(&mut self) {
-        let runs = self.scheduler.runs();
-        let over = runs.filter(|(_, run)| run.latest_end().is_some_and(|end| end <= self.now));
-        let over: Vec<StepId> = over.map(|(id, _)| id.step.clone()).collect();
+        let scheduler = &self.scheduler;
+        let pools = scheduler.pools().map(|(name, _)| name);
+        let over = pools.flat_map(|pool| scheduler.beyond_time_limit(pool, self.now));
+        // In their order, as they were submitted.
+        let over: BTreeSet<StepId> = over.map(|id| id.step.clone()).collect();
         for step in over {
             self.finish(&step).expect("what runs was submitted");
         }

@@ -75,6 +75,16 @@ impl Scheduler {
         self.runs.iter()
     }
 
+    /// The runs of a pool that its time limits end by now.
+    pub fn beyond_time_limit(
+        &self,
+        pool: &PoolName,
+        now: Time,
+    ) -> impl Iterator<Item = &AttemptId> {
+        let pool = self.pools.get(pool).into_iter();
+        pool.flat_map(move |pool| pool.by_end.range(..=now).flat_map(|(_, runs)| runs))
+    }
+
     /// The queued request of a step.
     pub fn request(&self, step: &StepId) -> Option<&Request> {
         self.requests.get(step).map(|request| &**request)
