@@ -276,7 +276,7 @@ impl<'a> RequestInPool<'a> {
         };
         let accounts = self.pool.accounts().iter();
         let accounts = accounts.filter(|(subject, _)| !own || **subject == self.request.subject);
-        let runs = accounts.flat_map(|(_, account)| &account.runs);
+        let runs = accounts.flat_map(|(_, account)| account.runs.keys());
         let runs = runs.filter_map(|id| Some((id, self.scheduler.run(id)?)));
         let on_hosts = matches!(
             block,

@@ -11,6 +11,7 @@ pub(crate) mod fair_share;
 pub(crate) mod fragmentation;
 pub(crate) mod frozen;
 pub(crate) mod guard;
+pub(crate) mod held_run;
 pub(crate) mod host;
 pub(crate) mod host_ranking;
 pub(crate) mod loss_budget;

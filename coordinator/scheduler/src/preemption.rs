@@ -30,15 +30,18 @@ pub(crate) mod share;
 mod stability;
 mod what_if;
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, BinaryHeap};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::slice;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::time::Time;
 
+use crate::model::pool::host_table::HostNumber;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
+use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::as_backfill::outcome_as_backfill;
 use crate::preemption::cache::{CandidateCache, HeadCache};
@@ -148,7 +151,7 @@ pub(crate) fn outcome<'a>(
         return PreemptionOutcome::impossible(NoPreemption::NotAllowed);
     }
     let candidates = cache.candidates(in_pool, now);
-    if candidates.runs.is_empty() && in_pool.pool.releasing.is_empty() {
+    if candidates.is_empty() && in_pool.pool.releasing.is_empty() {
         // Most requests of a long queue end here: no run could help.
         return PreemptionOutcome::impossible(NoPreemption::NoCandidates);
     }
@@ -162,7 +165,7 @@ pub(crate) fn outcome<'a>(
     // Own victims would only pass the preemption on: rather preempt the one run that is enough.
     // Also those that went past the request are own ones.
     let own = &in_pool.request.subject;
-    let foreign = candidates.filtered(|it| it.run.request.subject != *own);
+    let foreign = candidates.filtered(|it| it.run().request.subject != *own);
     one_that_is_enough(in_pool, &foreign, cache.heads()).unwrap_or(found)
 }
 
@@ -200,7 +203,7 @@ fn one_that_is_enough<'a>(
     if is_one(&cheapest) || matches!(cheapest, PreemptionOutcome::AwaitRelease(_)) {
         return Some(cheapest).filter(is_one);
     }
-    let runs = candidates.runs.iter();
+    let runs = candidates.in_order();
     let mut alone = runs.map(|one| {
         let alone = candidates.filtered(|it| it.id == one.id);
         outcome_of(in_pool, &alone, heads)
@@ -259,7 +262,7 @@ fn outcome_on_platform<'a>(
         }
     }
     let head = queue_head(in_pool, head, &reserved.firm);
-    match head.filter(|head| shares_runs_with(in_pool, head, &candidates.runs)) {
+    match head.filter(|head| shares_runs_with(in_pool, head, candidates)) {
         Some(head) => {
             let what_if = WhatIf::sharing_with_head(in_pool, reservations, head);
             outcome_beside(what_if, &index).and(failure.holds_for_larger)
@@ -285,7 +288,7 @@ fn queue_head<'a, 'r>(
 fn shares_runs_with(
     in_pool: RequestInPool<'_>,
     head: &HeadNomination<'_, '_>,
-    candidates: &[Candidate<'_>],
+    candidates: &Candidates<'_>,
 ) -> bool {
     let releasing = in_pool.pool.releasing.iter();
     let mut ids = candidates.iter().map(|it| it.id).chain(releasing);
@@ -305,7 +308,7 @@ fn outcome_beside<'a>(
     let offer = could_cover.then(|| cheapest(&what_if, index, &possible));
     let offer = offer.flatten();
     let Some(mut offer) = offer else {
-        let why = match index.all().is_empty() {
+        let why = match index.is_empty() {
             true => NoPreemption::NoCandidates,
             false if index.has_budget() => NoPreemption::BeyondBudget,
             false => NoPreemption::NotEnough,
@@ -323,7 +326,7 @@ fn outcome_beside<'a>(
     }
     let Offer { hosts, taken } = offer;
     for candidate in &taken {
-        what_if.remove(candidate.id, candidate.run);
+        what_if.remove(candidate.id, candidate.run());
     }
     let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
     let frozen = freeze_where_possible(&mut what_if, &hosts, &taken);
@@ -352,7 +355,7 @@ fn outcome_beside<'a>(
 fn cheapest<'a, 'c>(
     what_if: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
-    possible: &[&'a NodeName],
+    possible: &[HostNumber],
 ) -> Option<Offer<'a, 'c>> {
     match index.in_pool.request.hosts {
         0 | 1 => cheapest_host(what_if, index, possible),
@@ -373,14 +376,14 @@ fn freeze_where_possible<'a>(
     taken: &[&Candidate<'a>],
 ) -> BTreeSet<AttemptId> {
     let mut frozen = BTreeSet::new();
-    for candidate in taken.iter().filter(|it| it.run.may_be_frozen()) {
+    for candidate in taken.iter().filter(|it| it.run().may_be_frozen()) {
         what_if.restore(candidate.id);
-        what_if.freeze(candidate.id, candidate.run);
+        what_if.freeze(candidate.id, candidate.run());
         if what_if.shortage(hosts).is_none() {
             frozen.insert(candidate.id.clone());
         } else {
             what_if.restore(candidate.id);
-            what_if.remove(candidate.id, candidate.run);
+            what_if.remove(candidate.id, candidate.run());
         }
     }
     frozen
@@ -425,17 +428,27 @@ fn remove_releasing<'a>(what_if: &mut WhatIf<'a, '_>) -> Vec<(&'a AttemptId, &'a
 fn cheapest_host<'a, 'c>(
     base: &WhatIf<'a, '_>,
     index: &CandidateIndex<'a, 'c>,
-    possible: &[&'a NodeName],
+    possible: &[HostNumber],
 ) -> Option<Offer<'a, 'c>> {
     let of_hosts_alone = base.lacks_only_host_resources();
-    let bounded = possible.iter().map(|node| match of_hosts_alone {
-        true => (lower_bound::on(base, node, index.on(node)), *node),
-        false => (PreemptionCost::default(), *node),
+    let named = possible.iter().filter_map(|number| {
+        let host = base.in_pool.pool.hosts().at(*number)?;
+        Some((*number, host))
     });
-    let mut hosts: Vec<(PreemptionCost, &NodeName)> = bounded.collect();
-    hosts.sort_unstable();
+    let bounded = named.map(|(number, host)| {
+        let first = index.on(number).next().filter(|_| of_hosts_alone);
+        let (node, _) = host;
+        // Where enough is released already, no victim is needed.
+        let least = match base.missing_count_on_host(host) == HostResources::default() {
+            true => PreemptionCost::default(),
+            false => lower_bound::of_first(first),
+        };
+        Reverse((least, node, number, of_hosts_alone))
+    });
+    let mut hosts: BinaryHeap<Reverse<(PreemptionCost, &NodeName, HostNumber, bool)>> =
+        bounded.collect();
     let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
-    for (least, node) in hosts {
+    while let Some(Reverse((least, node, number, is_rough))) = hosts.pop() {
         let is_better = |cost: &PreemptionCost| {
             let known = best
                 .as_ref()
@@ -444,6 +457,11 @@ fn cheapest_host<'a, 'c>(
         };
         if !is_better(&least) {
             break;
+        }
+        if let Some(host) = base.in_pool.pool.hosts().at(number).filter(|_| is_rough) {
+            let least = lower_bound::on(base, host, index.on(number));
+            hosts.push(Reverse((least, node, number, false)));
+            continue;
         }
         let Some(offer) = Offer::for_hosts(base, index, [node.clone()].into()) else {
             continue;

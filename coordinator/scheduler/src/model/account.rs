@@ -1,7 +1,7 @@
 //! The account of one subject in one pool: its policy, its use, and the arithmetic of reserved shares and limits.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, ResourceKey};
@@ -9,6 +9,7 @@ use sluice_common::id::{AttemptId, UserName};
 use sluice_common::pool::PolicySpec;
 
 use crate::model::cached::Cached;
+use crate::model::held_run::HeldRun;
 use crate::model::queue::Queue;
 use crate::model::request::Run;
 
@@ -23,20 +24,21 @@ pub(crate) struct Account {
     pub(crate) used: Amounts,
     /// The part of `used` that non-preemptible runs hold.
     pub(crate) non_preemptible: Amounts,
-    /// Runs of the subject, including those that are stopping.
-    pub(crate) runs: BTreeSet<AttemptId>,
+    /// Runs of the subject, including those that are stopping. What is cached of a run is cleared by all that changes it,
+    /// and if a host joins the pool or leaves it.
+    pub(crate) runs: BTreeMap<AttemptId, Cached<HeldRun>>,
     pub(crate) queue: Queue,
     /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
     pub(crate) rates: BTreeMap<Option<UserName>, u64>,
+    /// What is known of each of its runs as a victim, in their order; `None` of those that are protected whoever asks.
     /// Cleared by all that changes the account, and by what changes its runs and nominations.
-    pub(crate) victims: Cached<Box<[PossibleVictim]>>,
+    pub(crate) victims: Cached<Box<[Option<PossibleVictim>]>>,
 }
 
 /// A run that requests of others may preempt for what its subject holds beyond its share, as far as that does not depend
 /// on the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PossibleVictim {
-    pub(crate) attempt: AttemptId,
     /// Resources that it holds within its subject's share.
     pub(crate) in_share: Vec<ResourceKey>,
     /// Whether it does not fit in its subject's share of something metered.
@@ -46,12 +48,18 @@ pub(crate) struct PossibleVictim {
 }
 
 impl Account {
+    /// Forgets what is cached of the account and its runs.
+    pub(crate) fn clear_cached(&mut self) {
+        self.victims.clear();
+        self.runs.values_mut().for_each(Cached::clear);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         !self.own && self.runs.is_empty() && self.queue.is_empty()
     }
 
     pub(crate) fn charge(&mut self, attempt: &AttemptId, run: &Run) {
-        self.runs.insert(attempt.clone());
+        self.runs.insert(attempt.clone(), Cached::default());
         self.used.add(run.demand());
         let rate = run.rate();
         if rate > 0 {

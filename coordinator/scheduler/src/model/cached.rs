@@ -12,6 +12,15 @@ impl<T> Cached<T> {
         self.0.get_or_init(derive)
     }
 
+    /// The same if the value may be missing; then the next call derives it again.
+    pub(crate) fn get_or_try_derive(&self, derive: impl FnOnce() -> Option<T>) -> Option<&T> {
+        if self.0.get().is_none() {
+            let value = derive()?;
+            return Some(self.0.get_or_init(|| value));
+        }
+        self.0.get()
+    }
+
     /// Forgets the value, because the state changes.
     pub(crate) fn clear(&mut self) {
         self.0.take();

@@ -44,11 +44,16 @@ impl Scheduler {
             step: attempt.step.clone(),
             number: 0,
         };
-        let runs = self.runs.range_mut(first..);
-        for (id, run) in runs.take_while(|(id, _)| id.step == attempt.step) {
+        let ids = self.runs.range(first..).map(|(id, _)| id);
+        let ids = ids.take_while(|id| id.step == attempt.step);
+        let ids: Vec<AttemptId> = ids.cloned().collect();
+        for id in &ids {
+            let Some((run, pool)) = self.run_mut(id) else {
+                continue;
+            };
             let before = run.times();
             remember_eviction(&mut run.request.evictions, at);
-            let Some(pool) = self.pools.get_mut(&run.pool) else {
+            let Some(pool) = pool else {
                 continue;
             };
             if id == attempt {

@@ -211,6 +211,9 @@ pub(crate) struct Host {
     pub(crate) gpus_by_run: BTreeMap<AttemptId, GpusByKind>,
 }
 
+/// A host and its name.
+pub(crate) type NamedHost<'a> = (&'a NodeName, &'a Host);
+
 /// The paths of a domain and of all domains around it, the widest first.
 pub(crate) fn prefixes(path: &[String]) -> impl Iterator<Item = &[String]> {
     (1..=path.len()).map(|levels| &path[..levels])

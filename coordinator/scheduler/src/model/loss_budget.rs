@@ -12,7 +12,7 @@ use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
 use crate::model::pool::Pool;
-use crate::model::request::Run;
+use crate::model::request::{Run, UnsavedWork};
 
 /// Time in which a spent budget becomes whole again.
 const WINDOW: Span = Span::from_secs(24 * 60 * 60);
@@ -103,7 +103,9 @@ impl Pool {
     pub(in crate::model) fn spend_budget(&mut self, run: &Run, at: Time) {
         if let PriorityPreemption::Budget(percent) = self.terms().priority_preemption {
             let before = self.lost_work.later(percent, at);
-            let lost = before.micros.saturating_add(self.loss_of(run, at));
+            let lost = before
+                .micros
+                .saturating_add(self.loss_of(run.unsaved_work(), at));
             let most = micros_in(percent, WINDOW);
             self.lost_work = LostWork {
                 micros: lost.min(most),
@@ -113,17 +115,17 @@ impl Pool {
     }
 
     /// Work that would be lost by stopping a run, in microseconds of the time of the whole pool, rounded up.
-    pub(crate) fn loss_of(&self, run: &Run, now: Time) -> u64 {
-        let micros = run.work(now).saturating_mul(1_000_000);
-        let micros = micros.div_ceil(u128::from(self.units_like(run)));
+    pub(crate) fn loss_of(&self, work: UnsavedWork, now: Time) -> u64 {
+        let micros = work.until(now).saturating_mul(1_000_000);
+        let micros = micros.div_ceil(u128::from(self.units_like(work)));
         u64::try_from(micros).unwrap_or(u64::MAX)
     }
 
     /// Thousandths of the pool's GPUs; of its whole cores if a run holds no GPU. At least one.
-    fn units_like(&self, run: &Run) -> u64 {
-        let (key, step) = match run.request.each.mgpu() {
-            0 => (MCPU, THOUSANDTHS),
-            _ => (MGPU, 1),
+    fn units_like(&self, work: UnsavedWork) -> u64 {
+        let (key, step) = match work.has_gpus {
+            false => (MCPU, THOUSANDTHS),
+            true => (MGPU, 1),
         };
         let detected = self.detected(key).unwrap_or(0);
         let declared = self.declared(key).unwrap_or(detected);
@@ -132,20 +134,20 @@ impl Pool {
     }
 
     /// Whether the budget protects a run. One that can be frozen loses nothing.
-    pub(crate) fn beyond_budget(&self, run: &Run, now: Time) -> Option<BeyondBudget> {
-        if run.may_be_frozen() {
+    pub(crate) fn beyond_budget(&self, work: UnsavedWork, now: Time) -> Option<BeyondBudget> {
+        if work.is_kept_frozen {
             return None;
         }
         let budget = match self.loss_budget(now) {
-            None if run.since_saved(now) > WINDOW => self.whole_budget()?,
+            None if work.elapsed(now) > WINDOW => self.whole_budget()?,
             budget => budget?,
         };
-        let left = budget.left.saturating_mul(self.units_like(run)) / (1_000_000 * THOUSANDTHS);
-        let covers = budget.covers(self.loss_of(run, now));
+        let left = budget.left.saturating_mul(self.units_like(work)) / (1_000_000 * THOUSANDTHS);
+        let covers = budget.covers(self.loss_of(work, now));
         (!covers).then(|| BeyondBudget {
-            lost: u64::try_from(run.work(now) / u128::from(THOUSANDTHS)).unwrap_or(u64::MAX),
+            lost: u64::try_from(work.until(now) / u128::from(THOUSANDTHS)).unwrap_or(u64::MAX),
             left,
-            has_gpus: run.request.each.mgpu() > 0,
+            has_gpus: work.has_gpus,
         })
     }
 

@@ -35,7 +35,7 @@ impl Scheduler {
         is_gone: impl Fn(&AttemptId) -> bool,
     ) -> Cow<'a, Amounts> {
         let own = nomination.awaits.iter();
-        let own = own.filter(|id| account.runs.contains(*id) && !is_gone(id));
+        let own = own.filter(|id| account.runs.contains_key(*id) && !is_gone(id));
         own.filter_map(|id| self.run(id))
             .fold(Cow::Borrowed(&request.demand), |added_use, run| {
                 Cow::Owned(added_use.saturating_sub(&run.releases().1))

@@ -121,12 +121,20 @@ impl Pool {
     pub(super) fn clear_cached(&mut self) {
         self.reservations.clear();
         let accounts = self.accounts.values_mut();
-        accounts.for_each(|account| account.victims.clear());
+        accounts.for_each(Account::clear_cached);
     }
 
-    /// Forgets what is cached of the pool and an account, because one of its runs or nominations changed.
+    /// Forgets what is cached of the pool and an account, because one of its nominations changed.
     pub(crate) fn clear_cached_of(&mut self, subject: &Subject) {
         self.known_account_mut(subject);
+    }
+
+    /// The same because a run changes.
+    pub(crate) fn clear_cached_of_run(&mut self, subject: &Subject, attempt: &AttemptId) {
+        let account = self.known_account_mut(subject);
+        if let Some(run) = account.and_then(|account| account.runs.get_mut(attempt)) {
+            run.clear();
+        }
     }
 
     /// The policy of a subject: its own, or else the one for everyone.

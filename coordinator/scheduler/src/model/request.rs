@@ -95,6 +95,33 @@ pub struct Run {
     pub frozen: Option<Box<FreezeState>>,
 }
 
+/// Work of a run that is lost if it stops: thousandths of GPU-seconds (of core-seconds without GPUs, which count whole
+/// cores) since it started or last saved a checkpoint. A run that has not started loses nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnsavedWork {
+    /// When the run started or last saved a checkpoint; `None` if it has not started.
+    since: Option<Time>,
+    /// Thousandths of a GPU, or of a core without GPUs.
+    per_second: u128,
+    pub(crate) has_gpus: bool,
+    /// Whether the run can be frozen instead of stopped, so that nothing is lost.
+    pub(crate) is_kept_frozen: bool,
+}
+
+impl UnsavedWork {
+    /// Time since the run started or last saved a checkpoint; none if it has not started.
+    pub(crate) fn elapsed(self, now: Time) -> Span {
+        self.since.map_or(Span::ZERO, |since| now.since(since))
+    }
+
+    /// The work until a time. Only whole seconds count, so that the choice of victims does not depend on how fast a host
+    /// starts processes.
+    pub(crate) fn until(self, now: Time) -> u128 {
+        let seconds = self.elapsed(now).millis() / Span::from_secs(1).millis();
+        self.per_second * u128::from(seconds)
+    }
+}
+
 /// The platforms that a step asks for; for slices, a model of GPUs means its slices too. Malformed names were rejected
 /// at submission.
 fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
@@ -239,26 +266,20 @@ impl RequestClass {
 }
 
 impl Run {
-    /// Time since the run started or last saved a checkpoint; none if it has not started.
-    pub(crate) fn since_saved(&self, now: Time) -> Span {
-        let since = self
-            .started
-            .map(|start_time| self.saved.map_or(start_time, |saved| saved.max(start_time)));
-        since.map_or(Span::ZERO, |since| now.since(since))
-    }
-
-    /// Work that would be lost by stopping the run now: thousandths of GPU-seconds (of core-seconds without GPUs, which
-    /// count whole cores) since it started or
-    /// last saved a checkpoint. A run that has not started loses nothing. Only whole seconds count, so that the
-    /// choice of victims does not depend on how fast a host starts processes.
-    pub(crate) fn work(&self, now: Time) -> u128 {
-        let elapsed = self.since_saved(now).millis() / Span::from_secs(1).millis();
+    /// The work that stopping the run would lose.
+    pub(crate) fn unsaved_work(&self) -> UnsavedWork {
         let Request { each, hosts, .. } = &self.request;
         let per_host = match each.mgpu() {
-            0 => u128::from(each.mcpu() - each.mcpu() % 1000),
-            mgpu => u128::from(mgpu),
+            0 => each.mcpu() - each.mcpu() % 1000,
+            mgpu => mgpu,
         };
-        per_host * u128::from(*hosts) * u128::from(elapsed)
+        let saved = |start: Time| self.saved.map_or(start, |saved| saved.max(start));
+        UnsavedWork {
+            since: self.started.map(saved),
+            per_second: u128::from(per_host) * u128::from(*hosts),
+            has_gpus: each.mgpu() > 0,
+            is_kept_frozen: self.may_be_frozen(),
+        }
     }
 
     /// When the run started, or when it was granted if it has not started.
@@ -332,20 +353,27 @@ mod tests {
             frozen: None,
         };
         for (millis, work) in [(0, 0), (999, 0), (1000, 8000), (2999, 16_000)] {
-            assert_eq!(run.work(start + Span::from_millis(millis)), work);
+            assert_eq!(
+                run.unsaved_work().until(start + Span::from_millis(millis)),
+                work
+            );
         }
         run.request.each = HostResources::from_amounts(&Amounts::new().with(MCPU, 9000));
-        assert_eq!(run.work(start + Span::from_secs(1)), 18_000);
+        assert_eq!(run.unsaved_work().until(start + Span::from_secs(1)), 18_000);
         run.saved = Some(start + Span::from_secs(60));
-        assert_eq!(run.work(start + Span::from_secs(61)), 18_000, "from there");
+        assert_eq!(
+            run.unsaved_work().until(start + Span::from_secs(61)),
+            18_000,
+            "from there"
+        );
         run.started = Some(start + Span::from_secs(60));
         run.saved = Some(start);
         assert_eq!(
-            run.work(start + Span::from_secs(61)),
+            run.unsaved_work().until(start + Span::from_secs(61)),
             18_000,
             "never before"
         );
         run.started = None;
-        assert_eq!(run.work(start + Span::from_secs(1)), 0);
+        assert_eq!(run.unsaved_work().until(start + Span::from_secs(1)), 0);
     }
 }

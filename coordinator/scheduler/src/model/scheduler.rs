@@ -30,7 +30,8 @@ pub struct Scheduler {
     pub(crate) requests: BTreeMap<StepId, Arc<Request>>,
     /// Waiting requests by subject.
     pub(crate) waiting: BTreeMap<Subject, BTreeSet<StepId>>,
-    pub(crate) runs: BTreeMap<AttemptId, Run>,
+    /// Runs by attempt; a copy of the scheduler shares them.
+    pub(crate) runs: BTreeMap<AttemptId, Arc<Run>>,
     pub(crate) nominations: BTreeMap<StepId, Nomination>,
     /// Nominated requests by the run whose end they await.
     pub(crate) awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
@@ -72,7 +73,7 @@ impl Scheduler {
 
     /// All runs that hold resources, by attempt.
     pub fn runs(&self) -> impl Iterator<Item = (&AttemptId, &Run)> {
-        self.runs.iter()
+        self.runs.iter().map(|(id, run)| (id, &**run))
     }
 
     /// The runs of a pool that its time limits end by now.
@@ -92,7 +93,7 @@ impl Scheduler {
 
     /// The run of an attempt, while it holds resources.
     pub fn run(&self, attempt: &AttemptId) -> Option<&Run> {
-        self.runs.get(attempt)
+        self.runs.get(attempt).map(|run| &**run)
     }
 
     /// The nomination of a request.
@@ -142,7 +143,10 @@ impl Scheduler {
         let Some(pool) = self.pools.remove(name) else {
             return;
         };
-        let runs = pool.accounts().values().flat_map(|account| &account.runs);
+        let runs = pool
+            .accounts()
+            .values()
+            .flat_map(|account| account.runs.keys());
         let runs: BTreeSet<AttemptId> = runs.cloned().collect();
         if !runs.is_empty() {
             self.orphaned_runs.insert(name.clone(), runs);
@@ -314,55 +318,61 @@ impl Scheduler {
             });
             self.replicas.add(run.request.spread_in.as_ref(), node);
         }
-        self.runs.insert(attempt.clone(), run);
+        self.runs.insert(attempt.clone(), Arc::new(run));
+    }
+
+    /// A run that changes, and its pool. What is cached of both is forgotten.
+    pub(crate) fn run_mut(&mut self, attempt: &AttemptId) -> Option<(&mut Run, Option<&mut Pool>)> {
+        let run = self.runs.get_mut(attempt)?;
+        let mut pool = self.pools.get_mut(&run.pool);
+        if let Some(pool) = &mut pool {
+            pool.clear_cached_of_run(&run.request.subject, attempt);
+        }
+        Some((Arc::make_mut(run), pool))
     }
 
     /// A run started: its lost work counts from here.
     pub fn start(&mut self, attempt: &AttemptId, at: Time) {
-        let Some(run) = self.runs.get_mut(attempt) else {
+        let Some((run, pool)) = self.run_mut(attempt) else {
             return;
         };
         let before = run.times();
         run.started.get_or_insert(at);
-        if let Some(pool) = self.pools.get_mut(&run.pool) {
+        if let Some(pool) = pool {
             pool.unindex_times(attempt, before);
             pool.index_times(attempt, run.times());
-            pool.clear_cached_of(&run.request.subject);
         }
     }
 
     /// A run saved a checkpoint: its lost work counts from here.
     pub fn save(&mut self, attempt: &AttemptId, at: Time) {
-        if let Some(run) = self.runs.get_mut(attempt) {
+        if let Some((run, _)) = self.run_mut(attempt) {
             run.saved = Some(at);
         }
     }
 
     /// A run is stopping: its resources will be released, so it is no victim any more.
     pub fn stop(&mut self, attempt: &AttemptId) {
-        if let Some(run) = self.runs.get_mut(attempt) {
+        if let Some((run, pool)) = self.run_mut(attempt) {
             run.stopping = true;
-            if let Some(pool) = self.pools.get_mut(&run.pool) {
+            if let Some(pool) = pool {
                 pool.releasing.insert(attempt.clone());
-                pool.clear_cached_of(&run.request.subject);
             }
         }
     }
 
     /// A run released its resources on one host.
     pub fn release(&mut self, attempt: &AttemptId, node: &NodeName) {
-        let Some(run) = self.runs.get_mut(attempt) else {
+        let Some((run, _)) = self.run_mut(attempt) else {
             return;
         };
         if !run.holding.remove(node) {
             return;
         }
-        self.replicas.remove(run.request.spread_in.as_ref(), node);
-        if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.clear_cached_of(&run.request.subject);
-        }
         let each = run.each();
         let last = run.holding.is_empty();
+        let group = run.request.spread_in.clone();
+        self.replicas.remove(group.as_ref(), node);
         self.change_host(node, |host| {
             host.runs.remove(attempt);
             host.gpus_by_run.remove(attempt);
@@ -406,8 +416,8 @@ impl Scheduler {
     ) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> + use<'a> {
         let accounts = self.pools.get(pool).into_iter().flat_map(Pool::accounts);
         let accounts = accounts.filter(move |(name, _)| subject.is_none_or(|it| it == *name));
-        let ids = accounts.flat_map(|(_, account)| &account.runs);
-        ids.filter_map(|id| Some((id, self.runs.get(id)?)))
+        let ids = accounts.flat_map(|(_, account)| account.runs.keys());
+        ids.filter_map(|id| Some((id, self.run(id)?)))
     }
 
     /// The most preferred pool of those in which a request waits.

@@ -20,7 +20,7 @@ impl Scheduler {
     /// Memory that can be taken beyond the run's own and the reservations of others: on its host, in its pool and
     /// within its subject's limit, at most `wanted`.
     pub fn free_beside(&self, attempt: &AttemptId, node: &NodeName, wanted: u64) -> u64 {
-        let Some(run) = self.runs.get(attempt).filter(|_| wanted > 0) else {
+        let Some(run) = self.run(attempt).filter(|_| wanted > 0) else {
             return 0;
         };
         let own_pool = self
@@ -85,7 +85,7 @@ impl Scheduler {
             .and_then(|pool| self.pools.get(pool))?;
         // On hosts of several platforms it is not known which GPUs are free.
         let host = own_pool.hosts().get(node).filter(|host| !host.is_mixed())?;
-        let runs = host.runs.iter().filter_map(|id| self.runs.get(id));
+        let runs = host.runs.iter().filter_map(|id| self.run(id));
         let held = runs.filter_map(|run| run.gpus_on(node)).flatten();
         let taken: BTreeSet<&String> = held.chain(&host.unfit_gpus).collect();
         let awaited = self.awaited_gpus(node).into_iter();
@@ -114,7 +114,7 @@ impl Scheduler {
             .and_then(|pool| self.pools.get(pool));
         let runs = own_pool.and_then(|pool| pool.hosts().get(node)).into_iter();
         let runs = runs.flat_map(|host| &host.runs);
-        for (id, run) in runs.filter_map(|id| Some((id, self.runs.get(id)?))) {
+        for (id, run) in runs.filter_map(|id| Some((id, self.run(id)?))) {
             if run.is_frozen() {
                 let promised = self.nominations.contains_key(&id.step);
                 for gpu in run.gpus.get(node).into_iter().flatten() {

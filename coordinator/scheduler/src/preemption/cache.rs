@@ -92,7 +92,7 @@ impl<'a> CandidateCache<'a> {
         let all = others
             .has_returning
             .then(|| self.find(in_pool, now, VictimChoice::All));
-        all.filter(|all| all.runs.len() > others.runs.len())
+        all.filter(|all| all.len() > others.len())
     }
 
     pub(crate) fn heads(&self) -> &HeadCache<'a> {

@@ -8,26 +8,29 @@
 //! | priority | runs of another subject that do not fit in its share of a resource that is short (`share.rs`) | the request's policy priority is higher |
 //! | reclaim | runs of another subject that holds more than its share of a resource that is short | the request is inside its reserved share |
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
+use core::cell::{OnceCell, RefCell};
 use core::cmp::Reverse;
 
-use sluice_common::amount::STEP_RUN;
-use sluice_common::id::{AttemptId, NodeName, Subject};
+use sluice_common::amount::{ResourceKey, STEP_RUN};
+use sluice_common::id::{AttemptId, Subject};
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
 use crate::model::account::{Account, PossibleVictim};
+use crate::model::eviction::RunTimes;
+use crate::model::held_run::{HeldRun, held_run, held_runs};
 use crate::model::host::{HardwareFilter, Host};
 use crate::model::loss_budget::{BeyondBudget, LossBudget};
 use crate::model::pool::Pool;
-use crate::model::request::Run;
+use crate::model::pool::host_table::HostNumber;
+use crate::model::request::{Run, UnsavedWork};
 use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::entitlement::ResourceHolder;
-use crate::preemption::share::{left_over_runs, runs_in_share, runs_of};
+use crate::preemption::share::{left_over_runs, runs_in_share};
 
 /// Why a run is not preempted for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +76,13 @@ pub(crate) struct VictimRank {
 pub(crate) struct Candidate<'a> {
     pub(crate) rank: VictimRank,
     pub(crate) id: &'a AttemptId,
-    pub(crate) run: &'a Run,
+    held: &'a HeldRun,
+    /// Resources that the run holds on each of its hosts.
+    pub(crate) each: HostResources,
     pub(crate) rule: PreemptionRule,
     /// Resources that the run holds within its subject's reserved share, if the request must borrow: the run is not
     /// preempted for these.
-    pub(crate) in_share: Vec<&'a str>,
+    pub(crate) in_share: &'a [ResourceKey],
     /// Whether the run does not fit in its subject's share of something metered. Known only if the request is inside
     /// its own share.
     pub(crate) is_left_over: bool,
@@ -88,12 +93,12 @@ pub(crate) struct Candidate<'a> {
 /// Runs that may be preempted for a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidates<'a> {
-    /// In victim order.
-    pub(crate) runs: Vec<Candidate<'a>>,
-    /// Positions in `runs` of those on each host, in the same order.
-    pub(crate) on: BTreeMap<&'a NodeName, Vec<usize>>,
+    runs: Vec<Candidate<'a>>,
+    /// Positions in `runs` in victim order, once that was asked for.
+    in_order: OnceCell<Vec<usize>>,
+    by_host: RunsByHost,
     /// Resources of each host that they hold, by the GPUs that count.
-    held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost<'a>)>>,
+    held: RefCell<Vec<(HardwareFilter<'a>, HeldByHost)>>,
     /// Work that may be lost by preempting them together; `None` if nothing bounds it.
     pub(crate) budget: Option<LossBudget>,
     /// Whether runs are set apart.
@@ -108,39 +113,103 @@ pub(crate) enum VictimChoice {
     All,
 }
 
-/// Hosts by name, each with the resources that runs hold together there.
-pub(crate) type HeldByHost<'a> = Rc<BTreeMap<&'a NodeName, (&'a Host, HostResources)>>;
+/// Hosts by number, each with the resources that runs hold together there.
+pub(crate) type HeldByHost = Rc<[(HostNumber, HostResources)]>;
+
+/// Positions of runs, sorted by the host on which they are and then in victim order.
+#[derive(Clone, Debug)]
+struct RunsByHost(Vec<(HostNumber, usize)>);
+
+impl RunsByHost {
+    fn new(runs: &[Candidate<'_>]) -> Self {
+        let hosts = runs.iter().map(|candidate| candidate.held.hosts());
+        let hosts = hosts.enumerate();
+        let pairs = hosts.flat_map(|(position, hosts)| hosts.iter().map(move |it| (*it, position)));
+        let mut pairs: Vec<(HostNumber, usize)> = pairs.collect();
+        pairs.sort_unstable();
+        for there in pairs.chunk_by_mut(|(host, _), (other, _)| host == other) {
+            there.sort_unstable_by_key(|(_, position)| runs[*position].rank);
+        }
+        Self(pairs)
+    }
+
+    /// Positions of the runs on a host.
+    fn on(&self, host: HostNumber) -> &[(HostNumber, usize)] {
+        let first = self.0.partition_point(|(other, _)| *other < host);
+        let rest = &self.0[first..];
+        let count = rest.iter().take_while(|(other, _)| *other == host).count();
+        &rest[..count]
+    }
+
+    /// Hosts with runs, each with their positions.
+    fn hosts(&self) -> impl Iterator<Item = &[(HostNumber, usize)]> {
+        self.0.chunk_by(|(host, _), (other, _)| host == other)
+    }
+}
 
 impl<'a> Candidates<'a> {
-    /// Indexes runs, which are in victim order, by host.
-    pub(crate) fn new(runs: Vec<Candidate<'a>>, budget: Option<LossBudget>) -> Self {
-        let mut on: BTreeMap<&'a NodeName, Vec<usize>> = BTreeMap::new();
-        for (position, candidate) in runs.iter().enumerate() {
-            for node in &candidate.run.holding {
-                on.entry(node).or_default().push(position);
-            }
-        }
+    /// Indexes runs by host.
+    fn new(runs: Vec<Candidate<'a>>, budget: Option<LossBudget>) -> Self {
         Self {
+            by_host: RunsByHost::new(&runs),
             runs,
-            on,
+            in_order: OnceCell::new(),
             held: RefCell::default(),
             budget,
             has_returning: false,
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// All candidates, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Candidate<'a>> {
+        self.runs.iter()
+    }
+
+    /// All candidates, in victim order.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Candidate<'a>> + Clone {
+        let positions = self.in_order.get_or_init(|| {
+            let mut positions: Vec<usize> = (0..self.runs.len()).collect();
+            positions.sort_unstable_by_key(|position| self.runs[*position].rank);
+            positions
+        });
+        positions.iter().map(|position| &self.runs[*position])
+    }
+
+    /// Those on a host, in victim order.
+    pub(crate) fn on(
+        &self,
+        host: HostNumber,
+    ) -> impl Iterator<Item = &Candidate<'a>> + Clone + use<'a, '_> {
+        self.at(self.by_host.on(host))
+    }
+
+    fn at<'c>(
+        &'c self,
+        positions: &'c [(HostNumber, usize)],
+    ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
+        positions.iter().map(|(_, position)| &self.runs[*position])
+    }
+
     /// Counts the resources of each host that all of them hold, once for each kind of GPUs that requests may be granted.
-    pub(crate) fn held(&self, in_pool: RequestInPool<'a>) -> HeldByHost<'a> {
+    pub(crate) fn held(&self, in_pool: RequestInPool<'a>) -> HeldByHost {
         let mut known = self.held.borrow_mut();
         if let Some((_, held)) = known.iter().find(|(filter, _)| *filter == in_pool.filter) {
             return Rc::clone(held);
         }
-        let held = self.on.iter().filter_map(|(node, positions)| {
-            let runs = positions.iter().map(|position| &self.runs[*position]);
-            let host = in_pool.pool.hosts().get(node)?;
-            Some((*node, (host, held_by(in_pool, node, runs))))
+        let held = self.by_host.hosts().filter_map(|there| {
+            let (number, _) = *there.first()?;
+            let (_, host) = in_pool.pool.hosts().at(number)?;
+            Some((number, held_by(in_pool, host, self.at(there))))
         });
-        let held = Rc::new(held.collect());
+        let held: HeldByHost = held.collect();
         known.push((in_pool.filter, Rc::clone(&held)));
         held
     }
@@ -155,18 +224,22 @@ impl<'a> Candidates<'a> {
 /// Resources of a host that candidates hold together, of the GPUs that the request may be granted.
 pub(crate) fn held_by<'c, 'a: 'c>(
     in_pool: RequestInPool<'a>,
-    node: &NodeName,
+    host: &Host,
     candidates: impl Iterator<Item = &'c Candidate<'a>>,
 ) -> HostResources {
-    let held = candidates.map(|it| in_pool.released_for(node, it.id, it.run.each()));
+    let held = candidates.map(|it| host.released_for(in_pool.filter, it.id, it.each));
     held.fold(HostResources::default(), HostResources::plus)
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
+    pub(crate) fn run(&self) -> &'a Run {
+        &self.held.run
+    }
+
     /// The run as the rule for resources that are not metered sees it.
-    pub(crate) fn as_holder(&self) -> ResourceHolder<'_> {
+    pub(crate) fn as_holder(&self) -> ResourceHolder<'a> {
         ResourceHolder {
-            run: self.run,
+            run: self.run(),
             priority: self.rank.priority,
             is_left_over: self.is_left_over,
         }
@@ -194,7 +267,7 @@ pub(crate) fn candidates<'a>(
     in_pool: RequestInPool<'a>,
     now: Time,
     choice: VictimChoice,
-    victims_of: impl Fn(&'a Subject, &'a Account) -> &'a [PossibleVictim],
+    victims_of: impl Fn(&'a Subject, &'a Account) -> &'a [Option<PossibleVictim>],
 ) -> Candidates<'a> {
     let RequestInPool { pool, request, .. } = in_pool;
     let in_share = in_pool.is_in_share();
@@ -213,18 +286,23 @@ pub(crate) fn candidates<'a>(
                     account: other,
                     now,
                 };
-                for victim in victims_of(subject, other) {
-                    if !in_share && victim.returns && choice == VictimChoice::Lasting {
-                        has_returning = true;
-                    } else {
-                        found.extend(beyond_share.candidate(victim));
+                let runs = held_runs(in_pool.scheduler, pool, other);
+                for (run, victim) in runs.zip(victims_of(subject, other)) {
+                    match victim {
+                        Some(victim)
+                            if !in_share && victim.returns && choice == VictimChoice::Lasting =>
+                        {
+                            has_returning = true;
+                        }
+                        Some(victim) => found.extend(beyond_share.candidate(run, victim)),
+                        None => {}
                     }
                 }
             }
             Ok(rule @ (PreemptionRule::Own | PreemptionRule::Backfill)) => {
-                let runs = runs_of(in_pool.scheduler, other).into_iter();
-                let runs = runs.filter(|(_, run)| unconditional_protection(in_pool, run).is_none());
-                found.extend(runs.map(|(id, run)| candidate(id, run, rule, other.priority(), now)));
+                let runs = held_runs(in_pool.scheduler, pool, other);
+                let runs = runs.filter(|(_, held)| !is_protected(in_pool, held));
+                found.extend(runs.map(|run| candidate(run, rule, other.priority(), now)));
             }
             Ok(PreemptionRule::Excess) | Err(_) => {}
         }
@@ -232,7 +310,6 @@ pub(crate) fn candidates<'a>(
     if let Some(backfill) = pool.backfill.get(&request.step) {
         add_backfill(&mut found, in_pool, backfill, now);
     }
-    found.sort_unstable_by_key(|candidate| candidate.rank);
     Candidates {
         has_returning,
         ..Candidates::new(found, budget)
@@ -252,22 +329,23 @@ struct BeyondShare<'a> {
 impl<'a> BeyondShare<'a> {
     /// A run as a candidate; `None` if it is protected now. For a request in its share, the share of the run's subject counts
     /// as a sum; for one that must borrow it does not matter whether the run is left over.
-    fn candidate(&self, victim: &'a PossibleVictim) -> Option<Candidate<'a>> {
+    fn candidate(
+        &self,
+        (id, held): (&'a AttemptId, &'a HeldRun),
+        victim: &'a PossibleVictim,
+    ) -> Option<Candidate<'a>> {
         let pool = self.in_pool.pool;
-        let run = self.in_pool.scheduler.run(&victim.attempt)?;
-        if excess_protection(pool, self.by_priority, run, self.now).is_some() {
+        if excess_protection(pool, self.by_priority, held.times, held.work, self.now).is_some() {
             return None;
         }
         let (rule, priority) = (PreemptionRule::Excess, self.account.priority());
-        let mut found = candidate(&victim.attempt, run, rule, priority, self.now);
+        let mut found = candidate((id, held), rule, priority, self.now);
         if self.bounds_loss {
-            found.loss = pool.loss_of(run, self.now);
+            found.loss = pool.loss_of(held.work, self.now);
         }
         match self.in_share {
             true => found.is_left_over = victim.is_left_over,
-            false => found
-                .in_share
-                .extend(victim.in_share.iter().map(|key| key.as_str())),
+            false => found.in_share = &victim.in_share,
         }
         Some(found)
     }
@@ -290,18 +368,14 @@ fn add_backfill<'a>(
         }
     }
     let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
-    let others = backfill
-        .iter()
-        .filter(|id| !known.contains(id))
-        .filter_map(|id| Some((id, scheduler.run(id)?)))
-        .filter(|(_, run)| unconditional_protection(in_pool, run).is_none());
-    let others: Vec<Candidate<'a>> = others
-        .map(|(id, run)| {
-            let account = pool.account(&run.request.subject);
-            let priority = account.map_or(0, |account| account.priority());
-            candidate(id, run, PreemptionRule::Backfill, priority, now)
-        })
-        .collect();
+    let others = backfill.iter().filter(|id| !known.contains(id));
+    let others = others.filter_map(|id| Some((id, held_run(scheduler, pool, id)?)));
+    let others = others.filter(|(_, (_, held))| !is_protected(in_pool, held));
+    let others = others.map(|(id, (account, held))| {
+        let rule = PreemptionRule::Backfill;
+        candidate((id, held), rule, account.priority(), now)
+    });
+    let others: Vec<Candidate<'a>> = others.collect();
     found.extend(others);
 }
 
@@ -348,31 +422,45 @@ fn protection(
 ) -> Option<Protected> {
     unconditional_protection(in_pool, run).or_else(|| match rule {
         PreemptionRule::Own | PreemptionRule::Backfill => None,
-        PreemptionRule::Excess => excess_protection(in_pool.pool, by_priority, run, now),
+        PreemptionRule::Excess => {
+            let (times, work) = (run.times(), run.unsaved_work());
+            excess_protection(in_pool.pool, by_priority, times, work, now)
+        }
     })
 }
 
 /// Protection of a run, by the time, from requests that could preempt it for what its subject holds beyond its share.
-fn excess_protection(pool: &Pool, by_priority: bool, run: &Run, now: Time) -> Option<Protected> {
-    let started = protected_until(pool, run, now).map(Protected::MinRuntime);
-    let from_priority = || protected_from_priority(pool, run, now);
+fn excess_protection(
+    pool: &Pool,
+    by_priority: bool,
+    times: RunTimes,
+    work: UnsavedWork,
+    now: Time,
+) -> Option<Protected> {
+    let started = protected_until(pool, times.start, now).map(Protected::MinRuntime);
+    let from_priority = || protected_from_priority(pool, times, work, now);
     started.or_else(|| by_priority.then(from_priority).flatten())
 }
 
 /// Protection of a run from requests that could preempt it only by priority.
-fn protected_from_priority(pool: &Pool, run: &Run, now: Time) -> Option<Protected> {
+fn protected_from_priority(
+    pool: &Pool,
+    times: RunTimes,
+    work: UnsavedWork,
+    now: Time,
+) -> Option<Protected> {
     if pool.terms().priority_preemption == PriorityPreemption::Off {
         return Some(Protected::PriorityOff);
     }
-    let evicted = run.times().protected_until;
+    let evicted = times.protected_until;
     let evicted = evicted.filter(|until| now < *until).map(Protected::Evicted);
-    let budget = || pool.beyond_budget(run, now).map(Protected::Budget);
+    let budget = || pool.beyond_budget(work, now).map(Protected::Budget);
     evicted.or_else(budget)
 }
 
-/// Until when `min_runtime` protects a run; `None` if it does not.
-pub(crate) fn protected_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
-    let until = run.start_time() + pool.terms().min_runtime;
+/// Until when `min_runtime` protects a run with a start time; `None` if it does not.
+pub(crate) fn protected_until(pool: &Pool, start: Time, now: Time) -> Option<Time> {
+    let until = start + pool.terms().min_runtime;
     (now < until).then_some(until)
 }
 
@@ -417,7 +505,8 @@ pub(crate) fn protection_for_key(
 
 /// Whether a run is within its subject's share of a resource, for a request that must borrow.
 fn is_in_share(in_pool: RequestInPool<'_>, account: &Account, id: &AttemptId, key: &str) -> bool {
-    !in_pool.is_in_share() && runs_in_share(in_pool.scheduler, account, key).contains(id)
+    !in_pool.is_in_share()
+        && runs_in_share(in_pool.scheduler, in_pool.pool, account, key).contains(id)
 }
 
 /// Protection of a run from all requests.
@@ -436,9 +525,15 @@ pub(crate) fn unconditional_protection(in_pool: RequestInPool<'_>, run: &Run) ->
     }
 }
 
-pub(crate) fn candidate<'a>(
-    id: &'a AttemptId,
-    run: &'a Run,
+/// Whether a run is protected from all requests.
+pub(crate) fn is_protected(in_pool: RequestInPool<'_>, held: &HeldRun) -> bool {
+    let is_open = held.is_preemptible && !held.is_releasing && !held.is_frozen;
+    !is_open && unconditional_protection(in_pool, &held.run).is_some()
+}
+
+/// A run as a candidate.
+fn candidate<'a>(
+    (id, held): (&'a AttemptId, &'a HeldRun),
     rule: PreemptionRule,
     priority: u64,
     now: Time,
@@ -446,16 +541,17 @@ pub(crate) fn candidate<'a>(
     let rank = VictimRank {
         foreign: rule != PreemptionRule::Own,
         priority,
-        work: run.work(now) << run.evictions(),
-        start_time: Reverse(run.start_time()),
-        place: Reverse(run.request.place),
+        work: held.ranked_work(now),
+        start_time: Reverse(held.times.start),
+        place: Reverse(held.place),
     };
     Candidate {
         rank,
         id,
-        run,
+        held,
+        each: held.each,
         rule,
-        in_share: Vec::new(),
+        in_share: &[],
         is_left_over: false,
         loss: 0,
     }

@@ -68,9 +68,12 @@ pub(crate) fn could_ever_fit<'a>(
         return true;
     }
     let there = index
-        .on(node)
+        .on_node(node)
         .filter(|it| is_open(what_if, without, it) && may_go(what_if, shortage, it));
-    what_if.could_cover(node, held_by(index.in_pool, node, there))
+    let host = index.in_pool.pool.hosts().get(node);
+    host.is_some_and(|host| {
+        what_if.could_cover_on((node, host), held_by(index.in_pool, host, there))
+    })
 }
 
 /// Whether a candidate is there, left to this request, and not left out.
@@ -108,11 +111,11 @@ fn count_victims<'a, 'c, 'r>(
     let whole = what_if.shortage(hosts);
     let mut shortage = whole.clone();
     // A shortage only shrinks, so a run that does not help now never does.
-    let (there, anywhere) = match shortage.is_only_of_hosts() {
-        true => (index.on_any(hosts), &[][..]),
-        false => (Vec::new(), index.all()),
+    let could_help = match shortage.is_only_of_hosts() {
+        true => index.on_any(hosts),
+        false => index.in_order().collect(),
     };
-    for candidate in there.into_iter().chain(anywhere) {
+    for candidate in could_help {
         if shortage.is_none() {
             break;
         }
@@ -120,11 +123,11 @@ fn count_victims<'a, 'c, 'r>(
             continue;
         }
         if may_go(&what_if, &shortage, candidate) {
-            what_if.remove(candidate.id, candidate.run);
+            what_if.remove(candidate.id, candidate.run());
             taken.push(candidate);
-            what_if.shrink(&mut shortage, candidate.run);
+            what_if.shrink(&mut shortage, candidate.run());
         } else if obstacles.len() < MAX_OBSTACLES
-            && shortage.is_helped_by(&what_if, false, candidate.id, candidate.run)
+            && shortage.is_helped_by(&what_if, false, candidate.id, candidate.run())
         {
             for obstacle in obstacles_to(&what_if, hosts, candidate, &taken, &whole) {
                 if !obstacles.contains(&obstacle) {
@@ -141,7 +144,7 @@ fn count_victims<'a, 'c, 'r>(
 
 /// Whether preempting a run would help, under the rule that applies to it.
 fn may_go(what_if: &WhatIf<'_, '_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
-    let (id, run) = (candidate.id, candidate.run);
+    let (id, run) = (candidate.id, candidate.run());
     match candidate.rule {
         PreemptionRule::Own => shortage.is_helped_by(what_if, true, id, run),
         PreemptionRule::Backfill => shortage.is_helped_by_backfill(what_if, candidate),
@@ -162,10 +165,10 @@ fn obstacles_to<'a>(
     let others = taken
         .iter()
         .filter(|other| other.rule != PreemptionRule::Own);
-    let subject = &protection.run.request.subject;
+    let subject = &protection.run().request.subject;
     let mut same = others
         .clone()
-        .filter(|other| other.run.request.subject == *subject);
+        .filter(|other| other.run().request.subject == *subject);
     let same = same.next().map(|other| other.id);
     if same.is_none() && !may_go(what_if, whole, protection) {
         return Vec::new();
@@ -206,8 +209,8 @@ pub(crate) fn prune<'a>(
     let mut needed = Vec::new();
     while let Some(candidate) = taken.pop() {
         what_if.restore(candidate.id);
-        if !what_if.fits_despite(hosts, candidate.run) {
-            what_if.remove(candidate.id, candidate.run);
+        if !what_if.fits_despite(hosts, candidate.run()) {
+            what_if.remove(candidate.id, candidate.run());
             needed.push(candidate);
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn cheapest_hosts<'a, 'c>(
         base,
         index,
         wanted,
-        wide: index.all().iter().any(|it| it.run.holding.len() > 1),
+        wide: index.iter().any(|it| it.run().holding.len() > 1),
         tries: MAX_HOST_SETS + MAX_FIRST_HOSTS.saturating_mul(wanted),
     };
     let offers = search.alone();
@@ -162,10 +162,10 @@ impl<'a, 'c> HostSetSearch<'_, 'a, 'c> {
     ) -> Vec<&'o PricedHost<'a, 'c>> {
         let mut freed = ResourcesByHost::new();
         let wide = offer.taken.iter();
-        for candidate in wide.filter(|candidate| candidate.run.holding.len() > 1) {
-            for node in &candidate.run.holding {
+        for candidate in wide.filter(|candidate| candidate.run().holding.len() > 1) {
+            for node in &candidate.run().holding {
                 let sum = freed.entry(node.clone()).or_default();
-                let each = candidate.run.each();
+                let each = candidate.run().each();
                 let each = self.in_pool.released_for(node, candidate.id, each);
                 *sum = sum.plus(each);
             }

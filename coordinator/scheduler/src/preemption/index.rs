@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::NodeName;
 
-use crate::model::host::Host;
+use crate::model::pool::host_table::HostNumber;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
@@ -17,7 +17,7 @@ pub(crate) struct CandidateIndex<'a, 'c> {
     /// Whether only sets count that the victims would not reclaim at once.
     pub(crate) must_last: bool,
     candidates: &'c Candidates<'a>,
-    held: HeldByHost<'a>,
+    held: HeldByHost,
     pub(crate) heads: HeadCache<'a>,
 }
 
@@ -36,25 +36,48 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.candidates.is_empty()
+    }
+
+    /// All candidates, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'c Candidate<'a>> {
+        self.candidates.iter()
+    }
+
     /// All candidates in victim order.
-    pub(crate) fn all(&self) -> &'c [Candidate<'a>] {
-        &self.candidates.runs
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &'c Candidate<'a>> {
+        self.candidates.in_order()
     }
 
-    /// Hosts with candidates.
+    /// Hosts of the pool with candidates.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &NodeName> {
-        self.candidates.on.keys().map(|node| &**node)
-    }
-
-    /// Whether there are candidates on a host of the pool.
-    pub(crate) fn has_on(&self, node: &NodeName) -> bool {
-        self.held.contains_key(node)
+        let hosts = self.in_pool.pool.hosts();
+        let numbers = self.held().map(|(number, _)| number);
+        numbers.filter_map(|number| hosts.at(number).map(|(node, _)| node))
     }
 
     /// Hosts of the pool with candidates, each with all that candidates hold there.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (&'a NodeName, &'a Host, HostResources)> {
-        let held = self.held.iter();
-        held.map(|(node, (host, held))| (*node, *host, *held))
+    pub(crate) fn held(&self) -> impl Iterator<Item = (HostNumber, HostResources)> {
+        self.held.iter().copied()
+    }
+
+    /// Whether there are candidates on a host.
+    pub(crate) fn has_on(&self, node: &NodeName) -> bool {
+        self.known_on(node).is_some()
+    }
+
+    /// All that candidates hold of a host.
+    pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
+        self.known_on(node).unwrap_or_default()
+    }
+
+    fn known_on(&self, node: &NodeName) -> Option<HostResources> {
+        let number = self.in_pool.pool.hosts().number(node)?;
+        let position = self
+            .held
+            .binary_search_by_key(&number, |(number, _)| *number);
+        Some(self.held[position.ok()?].1)
     }
 
     /// Whether a budget bounds what preemption may lose.
@@ -84,27 +107,29 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
     /// Candidates on one host, in victim order.
     pub(crate) fn on(
         &self,
+        host: HostNumber,
+    ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
+        self.candidates.on(host)
+    }
+
+    /// The same for a host by name.
+    pub(crate) fn on_node(
+        &self,
         node: &NodeName,
     ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
-        let Candidates { runs, on, .. } = self.candidates;
-        let positions = on.get(node).into_iter().flatten();
-        positions.map(|position| &runs[*position])
+        let number = self.in_pool.pool.hosts().number(node);
+        let candidates = self.candidates;
+        number.into_iter().flat_map(|number| candidates.on(number))
     }
 
     /// Candidates on any of several hosts, in victim order.
     pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Vec<&'c Candidate<'a>> {
-        let there = hosts.iter().flat_map(|host| self.on(host));
+        let there = hosts.iter().flat_map(|host| self.on_node(host));
         let mut there: Vec<&'c Candidate<'a>> = there.collect();
         if hosts.len() > 1 {
             there.sort_unstable_by_key(|candidate| candidate.rank);
             there.dedup_by_key(|candidate| candidate.id);
         }
         there
-    }
-
-    /// All that candidates hold of a host.
-    pub(crate) fn held_on(&self, node: &NodeName) -> HostResources {
-        let held = self.held.get(node);
-        held.map_or(HostResources::default(), |(_, held)| *held)
     }
 }

@@ -9,8 +9,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::amount::MGPU_A_GPU;
-use sluice_common::id::NodeName;
 
+use crate::model::host::NamedHost;
 use crate::model::resources::HostResources;
 use crate::preemption::candidates::{Candidate, VictimRank};
 use crate::preemption::offer::PreemptionCost;
@@ -25,33 +25,48 @@ type Loss = (u128, usize);
 /// A run that may be stopped: the work that it loses, and what it holds of the host.
 type Holding = (u128, HostResources);
 
+/// What any set of victims on a host costs at least, by the first of its candidates alone; nothing if there is none.
+pub(crate) fn of_first(first: Option<&Candidate<'_>>) -> PreemptionCost {
+    first.map_or(PreemptionCost::default(), |first| PreemptionCost {
+        highest_priority: priority_of(first.rank),
+        work: first.rank.work,
+        count: 1,
+    })
+}
+
 /// What any set of victims on a host costs at least; nothing if the request fits there as it is. `candidates` are those on
 /// the host in victim order.
 pub(crate) fn on<'c, 'a: 'c>(
     base: &WhatIf<'a, '_>,
-    node: &NodeName,
+    host: NamedHost<'_>,
     candidates: impl Iterator<Item = &'c Candidate<'a>>,
 ) -> PreemptionCost {
-    let missing = base.missing_count_on(node);
+    let missing = base.missing_count_on_host(host);
     let mut held = HostResources::default();
     let mut holdings: Vec<Holding> = Vec::new();
     let mut highest: Option<VictimRank> = None;
-    for Candidate { rank, run, .. } in candidates {
-        let is_higher = highest.is_none_or(|highest| !is_alike(highest, *rank));
+    for candidate in candidates {
+        let (rank, each) = (candidate.rank, candidate.each);
+        let is_higher = highest.is_none_or(|highest| !is_alike(highest, rank));
         // Runs of a higher priority are only needed if the others do not hold enough.
         if is_higher && held.cover(missing) {
             break;
         }
-        highest = Some(*rank);
-        held = held.plus(run.each());
-        holdings.push((rank.work, run.each()));
+        highest = Some(rank);
+        held = held.plus(each);
+        holdings.push((rank.work, each));
     }
     let (work, count) = least_loss(&holdings, missing);
     PreemptionCost {
-        highest_priority: highest.filter(|it| it.foreign).map(|it| it.priority),
+        highest_priority: highest.and_then(priority_of),
         work,
         count,
     }
+}
+
+/// Priority that counts in the cost; `None` for a run of the request's own subject.
+fn priority_of(rank: VictimRank) -> Option<u64> {
+    rank.foreign.then_some(rank.priority)
 }
 
 /// Whether victims differ only in what they lose.

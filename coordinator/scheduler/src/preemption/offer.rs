@@ -46,7 +46,7 @@ impl<'a, 'c> Offer<'a, 'c> {
             };
             prune(after, &hosts, &mut taken);
             let stopped = taken.iter().copied();
-            let stopped = stopped.filter(|candidate| !candidate.run.may_be_frozen());
+            let stopped = stopped.filter(|candidate| !candidate.run().may_be_frozen());
             if !index.covers_loss(stopped) {
                 continue;
             }
@@ -113,7 +113,7 @@ impl<'a, 'c> Offer<'a, 'c> {
     fn without_victims<'r>(&self, what_if: &WhatIf<'a, 'r>) -> WhatIf<'a, 'r> {
         let mut without = what_if.clone();
         for candidate in &self.taken {
-            without.remove(candidate.id, candidate.run);
+            without.remove(candidate.id, candidate.run());
         }
         without
     }

@@ -5,18 +5,19 @@ use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, MGPU};
 use sluice_common::id::{AttemptId, Subject};
 
 use crate::model::account::{Account, PossibleVictim};
+use crate::model::held_run::{HeldRun, held_runs};
 use crate::model::pool::Pool;
 use crate::model::queue_order;
-use crate::model::request::{Request, Run};
+use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
 use crate::preemption::candidates;
-use crate::preemption::share::{in_share_of_these, runs_of};
+use crate::preemption::share::are_in_share;
 
 /// Finds them. What depends on the time, such as protection by `min_runtime`, is checked by the caller.
 pub(crate) fn possible_victims<'a>(
@@ -24,35 +25,36 @@ pub(crate) fn possible_victims<'a>(
     subject: &'a Subject,
     account: &'a Account,
     heads: &HeadCache<'a>,
-) -> Box<[PossibleVictim]> {
+) -> Box<[Option<PossibleVictim>]> {
     let RequestInPool {
         scheduler, pool, ..
     } = in_pool;
-    let all = runs_of(scheduler, account);
-    let runs = all.iter().copied();
-    let runs = runs.filter(|(_, run)| candidates::unconditional_protection(in_pool, run).is_none());
+    let runs = held_runs(scheduler, pool, account);
     let reclaim_check = ReclaimCheck::of(in_pool, subject, account, heads);
-    let found = runs.map(|(id, run)| {
-        let victim = PossibleVictim {
-            attempt: id.clone(),
+    let found = runs.clone().map(|(id, held)| {
+        let is_protected = candidates::is_protected(in_pool, held);
+        (!is_protected).then(|| PossibleVictim {
             in_share: Vec::new(),
             is_left_over: false,
-            returns: reclaim_check.take_back(id, run),
-        };
-        (victim, run)
+            returns: reclaim_check.take_back(id, held),
+        })
     });
-    let mut found: Vec<(PossibleVictim, &Run)> = found.collect();
+    let mut found: Vec<Option<PossibleVictim>> = found.collect();
     for (key, _) in account.used.iter() {
-        let fits = in_share_of_these(account, &all, key.as_str());
+        let fits = are_in_share(account, runs.clone(), key.as_str());
         let counts = pool.counts_in_share(account, key.as_str());
-        for (victim, run) in &mut found {
-            match fits.contains(&victim.attempt) {
+        let victims = runs.clone().zip(&mut found).zip(fits);
+        for (((_, held), victim), fits) in victims {
+            let Some(victim) = victim else {
+                continue;
+            };
+            match fits {
                 true => victim.in_share.push(key.clone()),
-                false => victim.is_left_over |= counts && run.demand().get(key.as_str()) > 0,
+                false => victim.is_left_over |= counts && held.demand.get(key.as_str()) > 0,
             }
         }
     }
-    found.into_iter().map(|(victim, _)| victim).collect()
+    found.into_boxed_slice()
 }
 
 /// The requests of a subject that would reclaim what one of its runs loses.
@@ -62,6 +64,8 @@ struct ReclaimCheck<'a> {
     account: &'a Account,
     /// Use of the subject without the runs that are being released.
     used: Amounts,
+    /// Its share of GPUs; `None` if these do not count in it.
+    reserved_mgpu: Option<u64>,
     waiting: Vec<&'a Request>,
 }
 
@@ -87,16 +91,25 @@ impl<'a> ReclaimCheck<'a> {
             scheduler,
             pool,
             account,
+            reserved_mgpu: account.reserved(MGPU),
             used,
             waiting: waiting.copied().collect(),
         }
     }
 
     /// Whether one of them, or the run itself, would be inside the share once the run is gone, whichever others go with it.
-    fn take_back(&self, id: &AttemptId, run: &Run) -> bool {
-        let rest = self.used.saturating_sub(&run.releases().1);
-        let mut back = self.waiting.iter().copied().chain([&run.request]);
+    fn take_back(&self, id: &AttemptId, held: &HeldRun) -> bool {
+        let rest = self.used.saturating_sub(&held.demand);
+        let asks_too_much = self.is_beyond_share(held.is_preemptible, held.asked_mgpu, &rest);
+        let own = (!asks_too_much).then(|| &held.run.request);
+        let mut back = self.waiting.iter().copied().chain(own);
         back.any(|request| self.would_be_in_share(request, id, &rest))
+    }
+
+    /// Whether the GPUs that a request asks for are certainly more than is left of the share. Mostly they are.
+    fn is_beyond_share(&self, is_preemptible: bool, mgpu: u64, rest: &Amounts) -> bool {
+        let beyond = |reserved| rest.get(MGPU).saturating_add(mgpu) > reserved;
+        is_preemptible && mgpu > 0 && self.reserved_mgpu.is_some_and(beyond)
     }
 
     fn would_be_in_share(&self, request: &Request, gone: &AttemptId, rest: &Amounts) -> bool {
@@ -106,6 +119,9 @@ impl<'a> ReclaimCheck<'a> {
             account,
             ..
         } = self;
+        if self.is_beyond_share(request.preemptible, request.demand.get(MGPU), rest) {
+            return false;
+        }
         if account.policy.is_none() || !pool.asks_for_what_counts(account, request) {
             return false;
         }

@@ -67,7 +67,7 @@ impl Scheduler {
         let above_reserved = above_reserved(pool, account, run);
         let by_priority = above_reserved
             .iter()
-            .any(|(key, ..)| !runs_in_share(self, account, key).contains(attempt));
+            .any(|(key, ..)| !runs_in_share(self, pool, account, key).contains(attempt));
         let higher = |counts: bool| {
             let others = pool.policies().filter(move |(subject, policy)| {
                 let other = **subject != run.request.subject;
@@ -81,8 +81,8 @@ impl Scheduler {
         Some(PreemptionRisk {
             in_share: above_reserved.is_empty(),
             above_reserved,
-            protected_until: candidates::protected_until(pool, run, now),
-            beyond_budget: pool.beyond_budget(run, now),
+            protected_until: candidates::protected_until(pool, run.start_time(), now),
+            beyond_budget: pool.beyond_budget(run.unsaved_work(), now),
             preemptible: run.request.preemptible,
             backfill: run.backfill.iter().filter(waits).collect(),
             above: higher(by_priority),
@@ -136,7 +136,7 @@ impl Scheduler {
 
     /// The resources that runs of a subject borrow from GPUs.
     fn keys_borrowed_from_gpus(&self, pool: &Pool, account: &Account) -> BTreeSet<ResourceKey> {
-        let runs = account.runs.iter().filter_map(|id| self.run(id));
+        let runs = account.runs.keys().filter_map(|id| self.run(id));
         let keys = runs.flat_map(|run| borrowed_from_gpus(pool, run));
         keys.filter_map(|(_, key, ..)| ResourceKey::new(key).ok())
             .collect()
@@ -171,7 +171,8 @@ impl Scheduler {
         for ((owner, key), (is_new, reclaims)) in exposed {
             let account = self.pool(name).and_then(|pool| pool.account(owner));
             let held = account.filter(|_| !reclaims);
-            let held = held.map(|account| runs_in_share(self, account, key.as_str()));
+            let held = held.zip(self.pool(name));
+            let held = held.map(|(account, pool)| runs_in_share(self, pool, account, key.as_str()));
             let runs = self.runs_of(name, Some(owner));
             let runs = runs.filter(|(id, _)| held.as_ref().is_none_or(|held| !held.contains(id)));
             let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_releasing());

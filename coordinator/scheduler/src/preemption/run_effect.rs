@@ -15,10 +15,11 @@ impl Shortage<'_> {
         what_if: &WhatIf<'_, '_>,
         candidate: &Candidate<'_>,
     ) -> bool {
-        let Candidate { id, run, .. } = candidate;
+        let (id, run) = (candidate.id, candidate.run());
         let subject = &run.request.subject;
         let keys = self.keys(what_if, id, run);
-        let mut keys = keys.filter(|(_, key)| !candidate.in_share.contains(key));
+        let mut keys =
+            keys.filter(|(_, key)| !candidate.in_share.iter().any(|held| held.as_str() == *key));
         keys.any(|(node, key)| {
             what_if.excess(subject, key) > 0 && what_if.may_be_taken_for(candidate, node, key)
         })
@@ -30,7 +31,7 @@ impl Shortage<'_> {
         what_if: &WhatIf<'_, '_>,
         candidate: &Candidate<'_>,
     ) -> bool {
-        let Candidate { id, run, .. } = candidate;
+        let (id, run) = (candidate.id, candidate.run());
         let own = run.request.subject == what_if.in_pool.request.subject;
         let mut keys = self.keys(what_if, id, run);
         let may_be_taken = |(node, key)| what_if.may_be_taken_back_for(candidate, node, key);

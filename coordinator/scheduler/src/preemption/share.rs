@@ -9,81 +9,67 @@ use core::cmp::Reverse;
 use sluice_common::id::AttemptId;
 
 use crate::model::account::Account;
+use crate::model::held_run::{HeldRun, held_runs};
 use crate::model::pool::Pool;
-use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
-
-/// The runs of a subject that hold resources.
-pub(crate) fn runs_of<'a>(
-    scheduler: &'a Scheduler,
-    account: &'a Account,
-) -> Vec<(&'a AttemptId, &'a Run)> {
-    let runs = account.runs.iter();
-    runs.filter_map(|id| Some((id, scheduler.run(id)?)))
-        .collect()
-}
 
 /// The runs that fit in the share of `key` if it is filled with non-preemptible runs first, then the largest, then the
 /// oldest. Runs that are being released do not count.
 pub(crate) fn runs_in_share<'a>(
     scheduler: &'a Scheduler,
+    pool: &'a Pool,
     account: &'a Account,
     key: &str,
 ) -> BTreeSet<&'a AttemptId> {
-    in_share_of_these(account, &runs_of(scheduler, account), key)
+    let runs = held_runs(scheduler, pool, account);
+    let fits = are_in_share(account, runs.clone(), key);
+    let runs = runs.zip(fits).filter(|(_, fits)| *fits);
+    runs.map(|((id, _), _)| id).collect()
 }
 
-/// The same of all `runs` of the subject.
-pub(crate) fn in_share_of_these<'a>(
+/// Whether each of all `runs` of the subject is one of them.
+pub(crate) fn are_in_share<'a>(
     account: &Account,
-    runs: &[(&'a AttemptId, &'a Run)],
+    runs: impl Iterator<Item = (&'a AttemptId, &'a HeldRun)> + Clone,
     key: &str,
-) -> BTreeSet<&'a AttemptId> {
+) -> Vec<bool> {
     let mut unused = account.reserved(key).unwrap_or(0);
+    let mut found: Vec<bool> = runs.clone().map(|_| false).collect();
     if unused == 0 {
-        return BTreeSet::new();
+        return found;
     }
-    let mut runs: Vec<(&AttemptId, &Run, u64)> = runs
-        .iter()
-        .copied()
-        .filter(|(_, run)| !run.is_releasing())
-        .map(|(id, run)| (id, run, run.demand().get(key)))
-        .filter(|(.., held)| *held > 0)
-        .collect();
-    runs.sort_unstable_by_key(|(id, run, held)| {
-        let Run { request, .. } = run;
-        (
-            request.preemptible,
-            Reverse(*held),
-            run.start_time(),
-            request.place,
-            *id,
-        )
+    let holders = runs.enumerate();
+    let holders = holders.filter(|(_, (_, held))| !held.is_releasing);
+    let holders = holders.map(|(position, (id, held))| (position, id, held, held.demand.get(key)));
+    let mut holders: Vec<_> = holders.filter(|(.., amount)| *amount > 0).collect();
+    holders.sort_unstable_by_key(|(_, id, held, amount)| {
+        let HeldRun { times, place, .. } = held;
+        let largest_first = Reverse(*amount);
+        (held.is_preemptible, largest_first, times.start, *place, *id)
     });
-    let fits = runs.into_iter().filter(|(.., held)| {
-        let fits = *held <= unused;
-        unused -= if fits { *held } else { 0 };
-        fits
-    });
-    fits.map(|(id, ..)| id).collect()
+    for (position, .., amount) in holders {
+        if amount <= unused {
+            unused -= amount;
+            found[position] = true;
+        }
+    }
+    found
 }
 
 /// The runs of a subject that do not fit in its share of some metered resource that they hold.
 pub(crate) fn left_over_runs<'a>(
     scheduler: &'a Scheduler,
-    pool: &Pool,
+    pool: &'a Pool,
     account: &'a Account,
 ) -> BTreeSet<&'a AttemptId> {
-    let runs = runs_of(scheduler, account);
+    let runs = held_runs(scheduler, pool, account);
     let keys = account.used.iter().map(|(key, _)| key.as_str());
     let keys = keys.filter(|key| pool.counts_in_share(account, key));
     let left_over = keys.flat_map(|key| {
-        let fits = in_share_of_these(account, &runs, key);
-        let holders = runs
-            .iter()
-            .filter(move |(_, run)| run.demand().get(key) > 0);
-        let others = holders.filter(move |(id, _)| !fits.contains(id));
-        others.map(|(id, _)| *id)
+        let fits = are_in_share(account, runs.clone(), key);
+        let others = runs.clone().zip(fits).filter(|(_, fits)| !fits);
+        let others = others.filter(move |((_, held), _)| held.demand.get(key) > 0);
+        others.map(|((id, _), _)| id)
     });
     left_over.collect()
 }

@@ -10,7 +10,7 @@ use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use crate::model::account::Account;
 use crate::model::frozen::GpuUuids;
-use crate::model::host::Host;
+use crate::model::host::NamedHost;
 use crate::model::nomination::Nomination;
 use crate::model::queue_order;
 use crate::model::request::{Request, ResourcesByHost, Run};
@@ -202,11 +202,7 @@ impl<'a, 'r> WhatIf<'a, 'r> {
     }
 
     /// The same for a host at hand.
-    pub(crate) fn could_cover_on(
-        &self,
-        (node, host): (&NodeName, &Host),
-        more: HostResources,
-    ) -> bool {
+    pub(crate) fn could_cover_on(&self, (node, host): NamedHost<'_>, more: HostResources) -> bool {
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         let freed = freed.plus(more);
         let left = self
@@ -281,15 +277,20 @@ impl<'a, 'r> WhatIf<'a, 'r> {
     /// Missing resources by number, whichever GPUs are free.
     pub(crate) fn missing_count_on(&self, node: &NodeName) -> HostResources {
         let RequestInPool { pool, request, .. } = self.in_pool;
-        let Some(host) = pool.hosts().get(node) else {
-            return request.each;
-        };
+        let host = pool.hosts().get(node);
+        host.map_or(request.each, |host| {
+            self.missing_count_on_host((node, host))
+        })
+    }
+
+    /// The same for a host at hand.
+    pub(crate) fn missing_count_on_host(&self, (node, host): NamedHost<'_>) -> HostResources {
         // If a host shrank under its runs, not all that they release is usable.
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         let left = self
             .in_pool
             .left_on((node, host), freed, &self.reservations);
-        request.each.less(left)
+        self.in_pool.request.each.less(left)
     }
 
     pub(crate) fn short_in_pool(&self) -> Vec<&'a str> {
@@ -334,7 +335,7 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         if pool.counts_in_share(account, key) {
             return true;
         }
-        let would_be_in_share = || self.would_be_in_share(candidate.run);
+        let would_be_in_share = || self.would_be_in_share(candidate.run());
         let holder = candidate.as_holder();
         self.in_pool
             .may_take_unmetered(holder, node, key, would_be_in_share)
@@ -347,7 +348,7 @@ impl<'a, 'r> WhatIf<'a, 'r> {
         node: Option<&NodeName>,
         key: &str,
     ) -> bool {
-        let stays = self.in_pool.is_in_share() && self.would_be_in_share(candidate.run);
+        let stays = self.in_pool.is_in_share() && self.would_be_in_share(candidate.run());
         !stays || self.may_be_taken_for(candidate, node, key)
     }
 

@@ -1,6 +1,7 @@
 //! Freezes and resumes runs.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 
 use sluice_common::id::{AttemptId, StepId};
 
@@ -49,7 +50,7 @@ impl Scheduler {
 
     /// Takes a run out of all accounts, to be held again with other resources.
     pub fn detach_run(&mut self, attempt: &AttemptId) -> Option<Run> {
-        let run = self.runs.remove(attempt)?;
+        let run = self.runs.remove(attempt).map(Arc::unwrap_or_clone)?;
         for node in &run.holding {
             self.change_host(node, |host| {
                 host.runs.remove(attempt);

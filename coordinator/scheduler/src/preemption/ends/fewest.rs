@@ -226,7 +226,7 @@ impl<'a> Search<'a> {
         // A host may hold runs that another pool granted before the host moved here; they release nothing to this pool.
         let granted_here = |id: &AttemptId, run: &Run| {
             let account = pool.account(&run.request.subject);
-            self.admits(run) && account.is_some_and(|account| account.runs.contains(id))
+            self.admits(run) && account.is_some_and(|account| account.runs.contains_key(id))
         };
         let runs = ids.iter().filter_map(|id| Some((id, scheduler.run(id)?)));
         let mut runs: Vec<Named<'a>> = runs.filter(|(id, run)| granted_here(id, run)).collect();

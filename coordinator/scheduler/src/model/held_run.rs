@@ -1,0 +1,114 @@
+//! What decisions ask of each run, looked up once and kept until the run changes: decisions go through thousands of runs,
+//! which lie apart in memory.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use sluice_common::amount::{Amounts, MGPU};
+use sluice_common::id::AttemptId;
+use sluice_common::time::Time;
+
+use crate::model::account::Account;
+use crate::model::eviction::RunTimes;
+use crate::model::pool::Pool;
+use crate::model::pool::host_table::HostNumber;
+use crate::model::request::{Run, UnsavedWork};
+use crate::model::resources::HostResources;
+use crate::model::scheduler::Scheduler;
+
+/// A run that holds resources of a pool, and the parts of it that decide whether it is a victim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldRun {
+    pub(crate) run: Arc<Run>,
+    hosts: HeldHosts,
+    /// Resources that it holds on each of its hosts.
+    pub(crate) each: HostResources,
+    /// Resources that it holds of its pool.
+    pub(crate) demand: Amounts,
+    /// Thousandths of a GPU that its request asks for.
+    pub(crate) asked_mgpu: u64,
+    pub(crate) work: UnsavedWork,
+    evictions: u32,
+    pub(crate) is_preemptible: bool,
+    pub(crate) is_releasing: bool,
+    pub(crate) is_frozen: bool,
+    pub(crate) times: RunTimes,
+    pub(crate) place: u64,
+}
+
+/// Hosts of a pool on which a run holds resources. Most runs hold those of one, which are kept in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HeldHosts {
+    One([HostNumber; 1]),
+    Other(Box<[HostNumber]>),
+}
+
+impl HeldRun {
+    fn new(pool: &Pool, run: &Arc<Run>) -> Self {
+        let nodes = run.holding.iter();
+        let mut hosts = nodes.filter_map(|node| pool.hosts().number(node));
+        let hosts = match (hosts.next(), hosts.next()) {
+            (Some(only), None) => HeldHosts::One([only]),
+            (first, second) => {
+                let all = first.into_iter().chain(second).chain(hosts);
+                HeldHosts::Other(all.collect())
+            }
+        };
+        Self {
+            run: Arc::clone(run),
+            hosts,
+            each: run.each(),
+            demand: run.demand().clone(),
+            asked_mgpu: run.request.demand.get(MGPU),
+            work: run.unsaved_work(),
+            evictions: run.evictions(),
+            is_preemptible: run.request.preemptible,
+            is_releasing: run.is_releasing(),
+            is_frozen: run.is_frozen(),
+            times: run.times(),
+            place: run.request.place,
+        }
+    }
+
+    /// Hosts of the pool on which it holds resources.
+    pub(crate) fn hosts(&self) -> &[HostNumber] {
+        match &self.hosts {
+            HeldHosts::One(one) => one,
+            HeldHosts::Other(hosts) => hosts,
+        }
+    }
+
+    /// Work by which it is ranked among victims: what stopping it loses, doubled for each time that it was stopped by
+    /// priority.
+    pub(crate) fn ranked_work(&self, now: Time) -> u128 {
+        self.work.until(now) << self.evictions
+    }
+}
+
+/// The runs of a subject that hold resources of a pool, by attempt.
+pub(crate) fn held_runs<'a>(
+    scheduler: &'a Scheduler,
+    pool: &'a Pool,
+    account: &'a Account,
+) -> impl Iterator<Item = (&'a AttemptId, &'a HeldRun)> + Clone {
+    let runs = account.runs.iter();
+    runs.filter_map(|(id, known)| {
+        let held = known.get_or_try_derive(|| {
+            let run = scheduler.runs.get(id)?;
+            Some(HeldRun::new(pool, run))
+        });
+        Some((id, held?))
+    })
+}
+
+/// One of them, with the account of its subject.
+pub(crate) fn held_run<'a>(
+    scheduler: &Scheduler,
+    pool: &'a Pool,
+    attempt: &AttemptId,
+) -> Option<(&'a Account, &'a HeldRun)> {
+    let run = scheduler.runs.get(attempt)?;
+    let account = pool.account(&run.request.subject)?;
+    let known = account.runs.get(attempt)?;
+    Some((account, known.get_or_derive(|| HeldRun::new(pool, run))))
+}
