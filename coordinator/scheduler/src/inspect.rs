@@ -19,7 +19,8 @@ use crate::model::resources::{HOST_KEYS, HostResources};
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::CandidateCache;
-use crate::preemption::candidates::{self, Protected};
+use crate::preemption::protection::Protected;
+use crate::preemption::rule;
 use crate::preemption::{self, NoPreemption, PreemptionOutcome};
 
 /// A request as one of its pools sees it.
@@ -288,7 +289,7 @@ impl<'a> RequestInPool<'a> {
             .map(|(attempt, run)| Holder {
                 attempt,
                 subject: &run.request.subject,
-                protection: candidates::protection_for_key(*self, attempt, run, key, now),
+                protection: rule::protection_for_key(*self, attempt, run, key, now),
             })
             .collect()
     }

@@ -1,10 +1,10 @@
 //! Decides which runs are preempted for a blocked request, and on which hosts it would then run.
 //!
 //! ```text
-//! candidates (which runs may be preempted, and in which order)
-//!   -> index (the same by host)
+//! candidates (which runs may be preempted: rule, protection), candidate_list (the same by host and in victim order)
+//!   -> index (those for one request)
 //!   -> offer (the cost of a host: counting takes candidates until the request fits and drops those that are not needed),
-//!      gang (the same for several hosts at once), lower_bound (hosts that need not be tried)
+//!      cheapest_host, lower_bound (hosts that need not be tried), gang (the same for several hosts at once)
 //!   -> the cheapest offer, and which of its victims are frozen instead of stopped
 //! ```
 //!
@@ -14,7 +14,9 @@
 
 mod as_backfill;
 pub(crate) mod cache;
+pub(crate) mod candidate_list;
 pub(crate) mod candidates;
+mod cheapest_host;
 mod counting;
 pub(crate) mod ends;
 pub(crate) mod entitlement;
@@ -25,15 +27,15 @@ mod offer;
 pub(crate) mod possible_hosts;
 mod possible_victims;
 pub(crate) mod preemption_risk;
+pub(crate) mod protection;
+pub(crate) mod rule;
 mod run_effect;
 pub(crate) mod share;
 mod stability;
 mod what_if;
 
-use alloc::collections::{BTreeSet, BinaryHeap};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
-use core::slice;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::time::Time;
@@ -41,14 +43,15 @@ use sluice_common::time::Time;
 use crate::model::pool::host_table::HostNumber;
 use crate::model::request::Run;
 use crate::model::reservations::Reservations;
-use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::as_backfill::outcome_as_backfill;
 use crate::preemption::cache::{CandidateCache, HeadCache};
-use crate::preemption::candidates::{Candidate, Candidates, PreemptionRule};
+use crate::preemption::candidate_list::{Candidate, Candidates};
+use crate::preemption::cheapest_host::cheapest_host;
 use crate::preemption::index::CandidateIndex;
-use crate::preemption::offer::{Offer, PreemptionCost};
+use crate::preemption::offer::Offer;
 use crate::preemption::possible_hosts::hosts_that_could;
+use crate::preemption::rule::PreemptionRule;
 use crate::preemption::stability::own_victims_would_reclaim;
 use crate::preemption::what_if::{HeadNomination, WhatIf};
 
@@ -422,54 +425,4 @@ fn remove_releasing<'a>(what_if: &mut WhatIf<'a, '_>) -> Vec<(&'a AttemptId, &'a
         what_if.remove(id, run);
     }
     runs
-}
-
-/// The host on which the request could run at the lowest preemption cost.
-fn cheapest_host<'a, 'c>(
-    base: &WhatIf<'a, '_>,
-    index: &CandidateIndex<'a, 'c>,
-    possible: &[HostNumber],
-) -> Option<Offer<'a, 'c>> {
-    let of_hosts_alone = base.lacks_only_host_resources();
-    let named = possible.iter().filter_map(|number| {
-        let host = base.in_pool.pool.hosts().at(*number)?;
-        Some((*number, host))
-    });
-    let bounded = named.map(|(number, host)| {
-        let first = index.on(number).next().filter(|_| of_hosts_alone);
-        let (node, _) = host;
-        // Where enough is released already, no victim is needed.
-        let least = match base.missing_count_on_host(host) == HostResources::default() {
-            true => PreemptionCost::default(),
-            false => lower_bound::of_first(first),
-        };
-        Reverse((least, node, number, of_hosts_alone))
-    });
-    let mut hosts: BinaryHeap<Reverse<(PreemptionCost, &NodeName, HostNumber, bool)>> =
-        bounded.collect();
-    let mut best: Option<(PreemptionCost, Offer<'a, 'c>)> = None;
-    while let Some(Reverse((least, node, number, is_rough))) = hosts.pop() {
-        let is_better = |cost: &PreemptionCost| {
-            let known = best
-                .as_ref()
-                .map(|(known, offer)| (known, &offer.hosts[..]));
-            known.is_none_or(|known| (cost, slice::from_ref(node)) < known)
-        };
-        if !is_better(&least) {
-            break;
-        }
-        if let Some(host) = base.in_pool.pool.hosts().at(number).filter(|_| is_rough) {
-            let least = lower_bound::on(base, host, index.on(number));
-            hosts.push(Reverse((least, node, number, false)));
-            continue;
-        }
-        let Some(offer) = Offer::for_hosts(base, index, [node.clone()].into()) else {
-            continue;
-        };
-        let cost = offer.cost();
-        if is_better(&cost) {
-            best = Some((cost, offer));
-        }
-    }
-    best.map(|(_, offer)| offer)
 }

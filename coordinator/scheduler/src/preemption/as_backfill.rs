@@ -9,7 +9,7 @@ use sluice_common::id::{AttemptId, StepId};
 use crate::model::reservations::Reservations;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
-use crate::preemption::candidates::Candidates;
+use crate::preemption::candidate_list::Candidates;
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::stability::would_be_taken_back_by;
 use crate::preemption::what_if::WhatIf;

@@ -15,7 +15,8 @@ use crate::model::account::Account;
 use crate::model::pool::Pool;
 use crate::model::request::Request;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::{Candidates, VictimChoice, candidates};
+use crate::preemption::candidate_list::Candidates;
+use crate::preemption::candidates::{VictimChoice, candidates};
 use crate::preemption::possible_victims::possible_victims;
 
 /// A cache for each pool, valid while nothing changes.

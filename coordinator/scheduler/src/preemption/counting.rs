@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
-use crate::preemption::candidates::{Candidate, PreemptionRule, held_by};
+use crate::preemption::candidate_list::{Candidate, held_by};
 use crate::preemption::index::CandidateIndex;
+use crate::preemption::rule::PreemptionRule;
 use crate::preemption::what_if::{Shortage, WhatIf};
 
 /// Number of obstacles that are left out in turn.

@@ -15,7 +15,7 @@ use crate::model::host::Host;
 use crate::model::queue_order;
 use crate::model::request::Run;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::Protected;
+use crate::preemption::protection::Protected;
 
 /// A run, as this rule sees it.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use crate::model::pool::host_table::HostNumber;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
-use crate::preemption::candidates::{Candidate, Candidates, HeldByHost};
+use crate::preemption::candidate_list::{Candidate, Candidates, HeldByHost};
 
 /// Candidates of a request on one platform.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use sluice_common::amount::MGPU_A_GPU;
 
 use crate::model::host::NamedHost;
 use crate::model::resources::HostResources;
-use crate::preemption::candidates::{Candidate, VictimRank};
+use crate::preemption::candidate_list::{Candidate, VictimRank};
 use crate::preemption::offer::PreemptionCost;
 use crate::preemption::what_if::WhatIf;
 

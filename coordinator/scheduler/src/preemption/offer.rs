@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
 
-use crate::preemption::candidates::Candidate;
+use crate::preemption::candidate_list::Candidate;
 use crate::preemption::counting::{fill, prune};
 use crate::preemption::index::CandidateIndex;
 use crate::preemption::what_if::WhatIf;

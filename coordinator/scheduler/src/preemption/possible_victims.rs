@@ -16,7 +16,7 @@ use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
-use crate::preemption::candidates;
+use crate::preemption::protection;
 use crate::preemption::share::are_in_share;
 
 /// Finds them. What depends on the time, such as protection by `min_runtime`, is checked by the caller.
@@ -32,7 +32,7 @@ pub(crate) fn possible_victims<'a>(
     let runs = held_runs(scheduler, pool, account);
     let reclaim_check = ReclaimCheck::of(in_pool, subject, account, heads);
     let found = runs.clone().map(|(id, held)| {
-        let is_protected = candidates::is_protected(in_pool, held);
+        let is_protected = protection::is_protected(in_pool, held);
         (!is_protected).then(|| PossibleVictim {
             in_share: Vec::new(),
             is_left_over: false,

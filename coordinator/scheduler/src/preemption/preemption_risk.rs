@@ -18,7 +18,7 @@ use crate::model::loss_budget::BeyondBudget;
 use crate::model::pool::Pool;
 use crate::model::request::Run;
 use crate::model::scheduler::Scheduler;
-use crate::preemption::candidates;
+use crate::preemption::protection;
 use crate::preemption::share::runs_in_share;
 
 /// By whom a run could be preempted.
@@ -81,7 +81,7 @@ impl Scheduler {
         Some(PreemptionRisk {
             in_share: above_reserved.is_empty(),
             above_reserved,
-            protected_until: candidates::protected_until(pool, run.start_time(), now),
+            protected_until: protection::protected_until(pool, run.start_time(), now),
             beyond_budget: pool.beyond_budget(run.unsaved_work(), now),
             preemptible: run.request.preemptible,
             backfill: run.backfill.iter().filter(waits).collect(),

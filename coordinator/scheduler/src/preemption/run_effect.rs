@@ -4,7 +4,7 @@ use sluice_common::amount::MGPU;
 use sluice_common::id::{AttemptId, NodeName};
 
 use crate::model::request::Run;
-use crate::preemption::candidates::Candidate;
+use crate::preemption::candidate_list::Candidate;
 use crate::preemption::what_if::{Shortage, WhatIf};
 
 impl Shortage<'_> {

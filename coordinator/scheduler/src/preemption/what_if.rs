@@ -17,7 +17,7 @@ use crate::model::request::{Request, ResourcesByHost, Run};
 use crate::model::reservations::Reservations;
 use crate::model::resources::HostResources;
 use crate::placement::request_in_pool::RequestInPool;
-use crate::preemption::candidates::Candidate;
+use crate::preemption::candidate_list::Candidate;
 
 /// A hypothetical state of a pool.
 #[derive(Clone, Debug)]
