@@ -270,6 +270,31 @@ impl Host {
         self.image_forms = inventory.image_forms;
     }
 
+    /// Whether the host has this inventory and takes new work or not, as is asked, so that nothing changes. On a host with
+    /// several kinds of GPUs those that runs hold may have changed.
+    pub(crate) fn is_known_as(&self, inventory: &HostInventory, open: bool) -> bool {
+        let HostInventory {
+            capacity,
+            hardware,
+            gpus_unknown,
+            unfit,
+            unfit_gpus,
+            domain_path,
+            image_forms,
+            lost_by_run,
+        } = inventory;
+        self.schedulable == open
+            && !self.is_mixed()
+            && self.capacity == *capacity
+            && self.unfit == *unfit
+            && self.gpus_unknown == *gpus_unknown
+            && self.unfit_gpus == *unfit_gpus
+            && self.lost_by_run == *lost_by_run
+            && self.domain_path == *domain_path
+            && self.image_forms == *image_forms
+            && self.hardware == *hardware
+    }
+
     /// Whether the host can run images of a form; `None` is the host itself.
     pub(crate) fn runs_image(&self, form: Option<ImageKind>) -> bool {
         form.is_none_or(|form| self.image_forms.contains(&form))

@@ -231,20 +231,31 @@ impl Scheduler {
         inventory: HostInventory,
         open: bool,
     ) {
-        let mut host = self.take_host(node).unwrap_or_default();
-        host.set_inventory(inventory);
-        host.schedulable = open;
-        host.gpus_by_run = BTreeMap::new();
-        for id in &host.runs.clone() {
-            if let Some(run) = self.runs.get(id) {
-                host.index_gpus(id, node, run);
-            }
+        let stays = self.pool_of_host.get(node) == Some(pool);
+        let known = self.host(node).filter(|_| stays);
+        if known.is_some_and(|host| host.is_known_as(&inventory, open)) {
+            return;
         }
-        self.pool_of_host.insert(node.clone(), pool.clone());
-        self.pools
-            .entry(pool.clone())
-            .or_default()
-            .put_host(node, host);
+        if !stays {
+            let host = self.take_host(node).unwrap_or_default();
+            self.pool_of_host.insert(node.clone(), pool.clone());
+            let pool = self.pools.entry(pool.clone()).or_default();
+            pool.put_host(node, host);
+        }
+        let Self { pools, runs, .. } = self;
+        let Some(pool) = pools.get_mut(pool) else {
+            return;
+        };
+        pool.change_host(node, |host| {
+            host.set_inventory(inventory);
+            host.schedulable = open;
+            host.gpus_by_run = BTreeMap::new();
+            for id in &host.runs.clone() {
+                if let Some(run) = runs.get(id) {
+                    host.index_gpus(id, node, run);
+                }
+            }
+        });
     }
 
     /// Removes a host from its pool.
