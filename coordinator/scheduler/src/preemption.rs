@@ -21,6 +21,7 @@ mod counting;
 pub(crate) mod ends;
 pub(crate) mod entitlement;
 mod gang;
+mod held_runs;
 mod index;
 mod lower_bound;
 mod offer;

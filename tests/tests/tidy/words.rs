@@ -17,7 +17,7 @@ const BAD_OPENINGS: [&str; 11] = [
 const TYPE_WORDS: &str = include_str!("type_words.txt");
 
 /// Number of these words. It only falls: a new word belongs into the glossary.
-const MOST_TYPE_WORDS: usize = 614;
+const MOST_TYPE_WORDS: usize = 613;
 
 /// Returns the folder of a file's crate.
 fn crate_of(path: &str) -> &str {

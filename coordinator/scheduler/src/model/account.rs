@@ -30,7 +30,7 @@ pub(crate) struct Account {
     pub(crate) queue: Queue,
     /// Amounts that the runs of each user hold, in thousandths of a GPU, or of a core for runs without GPUs.
     pub(crate) rates: BTreeMap<Option<UserName>, u64>,
-    /// What is known of each of its runs as a victim, in their order; `None` of those that are protected whoever asks.
+    /// Each of its runs as a victim, in their order; `None` of those that are protected whoever asks.
     /// Cleared by all that changes the account, and by what changes its runs and nominations.
     pub(crate) victims: Cached<Box<[Option<PossibleVictim>]>>,
 }

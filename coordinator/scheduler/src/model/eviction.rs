@@ -9,7 +9,7 @@ use sluice_common::id::{AttemptId, PoolName};
 use sluice_common::time::{Span, Time};
 
 use crate::model::loss_budget::LostWork;
-use crate::model::request::Run;
+use crate::model::request::{Run, RunTimes};
 use crate::model::scheduler::Scheduler;
 
 /// Number of evictions that a step remembers; more change nothing.
@@ -20,14 +20,6 @@ const WINDOW: Span = Span::from_secs(24 * 60 * 60);
 const UNIT: Span = Span::from_secs(10 * 60);
 /// Longest protection after an eviction.
 const LONGEST: Span = Span::from_secs(8 * 60 * 60);
-
-/// When a run started, until when it is protected from priority, and when it ends at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunTimes {
-    pub(crate) start: Time,
-    pub(crate) protected_until: Option<Time>,
-    pub(crate) latest_end: Option<Time>,
-}
 
 /// Adds an eviction to those that a step remembers.
 pub fn remember_eviction(evictions: &mut Vec<Time>, at: Time) {

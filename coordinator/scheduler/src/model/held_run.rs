@@ -1,20 +1,15 @@
-//! What decisions ask of each run, looked up once and kept until the run changes: decisions go through thousands of runs,
-//! which lie apart in memory.
+//! The parts of a run that decisions ask for, looked up once and kept until the run changes: decisions go through thousands
+//! of runs, which lie apart in memory.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use sluice_common::amount::{Amounts, MGPU};
-use sluice_common::id::AttemptId;
 use sluice_common::time::Time;
 
-use crate::model::account::Account;
-use crate::model::eviction::RunTimes;
-use crate::model::pool::Pool;
-use crate::model::pool::host_table::HostNumber;
-use crate::model::request::{Run, UnsavedWork};
+use crate::model::pool::host_table::{HostNumber, HostTable};
+use crate::model::request::{Run, RunTimes, RunWork};
 use crate::model::resources::HostResources;
-use crate::model::scheduler::Scheduler;
 
 /// A run that holds resources of a pool, and the parts of it that decide whether it is a victim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +22,7 @@ pub(crate) struct HeldRun {
     pub(crate) demand: Amounts,
     /// Thousandths of a GPU that its request asks for.
     pub(crate) asked_mgpu: u64,
-    pub(crate) work: UnsavedWork,
+    pub(crate) work: RunWork,
     evictions: u32,
     pub(crate) is_preemptible: bool,
     pub(crate) is_releasing: bool,
@@ -44,13 +39,14 @@ enum HeldHosts {
 }
 
 impl HeldRun {
-    fn new(pool: &Pool, run: &Arc<Run>) -> Self {
+    /// `hosts` are those of its pool.
+    pub(crate) fn new(hosts: &HostTable, run: &Arc<Run>) -> Self {
         let nodes = run.holding.iter();
-        let mut hosts = nodes.filter_map(|node| pool.hosts().number(node));
-        let hosts = match (hosts.next(), hosts.next()) {
+        let mut numbers = nodes.filter_map(|node| hosts.number(node));
+        let hosts = match (numbers.next(), numbers.next()) {
             (Some(only), None) => HeldHosts::One([only]),
             (first, second) => {
-                let all = first.into_iter().chain(second).chain(hosts);
+                let all = first.into_iter().chain(second).chain(numbers);
                 HeldHosts::Other(all.collect())
             }
         };
@@ -83,32 +79,4 @@ impl HeldRun {
     pub(crate) fn ranked_work(&self, now: Time) -> u128 {
         self.work.until(now) << self.evictions
     }
-}
-
-/// The runs of a subject that hold resources of a pool, by attempt.
-pub(crate) fn held_runs<'a>(
-    scheduler: &'a Scheduler,
-    pool: &'a Pool,
-    account: &'a Account,
-) -> impl Iterator<Item = (&'a AttemptId, &'a HeldRun)> + Clone {
-    let runs = account.runs.iter();
-    runs.filter_map(|(id, known)| {
-        let held = known.get_or_try_derive(|| {
-            let run = scheduler.runs.get(id)?;
-            Some(HeldRun::new(pool, run))
-        });
-        Some((id, held?))
-    })
-}
-
-/// One of them, with the account of its subject.
-pub(crate) fn held_run<'a>(
-    scheduler: &Scheduler,
-    pool: &'a Pool,
-    attempt: &AttemptId,
-) -> Option<(&'a Account, &'a HeldRun)> {
-    let run = scheduler.runs.get(attempt)?;
-    let account = pool.account(&run.request.subject)?;
-    let known = account.runs.get(attempt)?;
-    Some((account, known.get_or_derive(|| HeldRun::new(pool, run))))
 }

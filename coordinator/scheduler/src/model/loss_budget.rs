@@ -12,7 +12,7 @@ use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::{Span, Time};
 
 use crate::model::pool::Pool;
-use crate::model::request::{Run, UnsavedWork};
+use crate::model::request::{Run, RunWork};
 
 /// Time in which a spent budget becomes whole again.
 const WINDOW: Span = Span::from_secs(24 * 60 * 60);
@@ -115,14 +115,14 @@ impl Pool {
     }
 
     /// Work that would be lost by stopping a run, in microseconds of the time of the whole pool, rounded up.
-    pub(crate) fn loss_of(&self, work: UnsavedWork, now: Time) -> u64 {
+    pub(crate) fn loss_of(&self, work: RunWork, now: Time) -> u64 {
         let micros = work.until(now).saturating_mul(1_000_000);
         let micros = micros.div_ceil(u128::from(self.units_like(work)));
         u64::try_from(micros).unwrap_or(u64::MAX)
     }
 
     /// Thousandths of the pool's GPUs; of its whole cores if a run holds no GPU. At least one.
-    fn units_like(&self, work: UnsavedWork) -> u64 {
+    fn units_like(&self, work: RunWork) -> u64 {
         let (key, step) = match work.has_gpus {
             false => (MCPU, THOUSANDTHS),
             true => (MGPU, 1),
@@ -134,7 +134,7 @@ impl Pool {
     }
 
     /// Whether the budget protects a run. One that can be frozen loses nothing.
-    pub(crate) fn beyond_budget(&self, work: UnsavedWork, now: Time) -> Option<BeyondBudget> {
+    pub(crate) fn beyond_budget(&self, work: RunWork, now: Time) -> Option<BeyondBudget> {
         if work.is_kept_frozen {
             return None;
         }

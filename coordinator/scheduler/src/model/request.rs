@@ -95,10 +95,18 @@ pub struct Run {
     pub frozen: Option<Box<FreezeState>>,
 }
 
+/// When a run started, until when it is protected from priority, and when it ends at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunTimes {
+    pub(crate) start: Time,
+    pub(crate) protected_until: Option<Time>,
+    pub(crate) latest_end: Option<Time>,
+}
+
 /// Work of a run that is lost if it stops: thousandths of GPU-seconds (of core-seconds without GPUs, which count whole
 /// cores) since it started or last saved a checkpoint. A run that has not started loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UnsavedWork {
+pub(crate) struct RunWork {
     /// When the run started or last saved a checkpoint; `None` if it has not started.
     since: Option<Time>,
     /// Thousandths of a GPU, or of a core without GPUs.
@@ -108,7 +116,7 @@ pub(crate) struct UnsavedWork {
     pub(crate) is_kept_frozen: bool,
 }
 
-impl UnsavedWork {
+impl RunWork {
     /// Time since the run started or last saved a checkpoint; none if it has not started.
     pub(crate) fn elapsed(self, now: Time) -> Span {
         self.since.map_or(Span::ZERO, |since| now.since(since))
@@ -267,14 +275,14 @@ impl RequestClass {
 
 impl Run {
     /// The work that stopping the run would lose.
-    pub(crate) fn unsaved_work(&self) -> UnsavedWork {
+    pub(crate) fn unsaved_work(&self) -> RunWork {
         let Request { each, hosts, .. } = &self.request;
         let per_host = match each.mgpu() {
             0 => each.mcpu() - each.mcpu() % 1000,
             mgpu => mgpu,
         };
         let saved = |start: Time| self.saved.map_or(start, |saved| saved.max(start));
-        UnsavedWork {
+        RunWork {
             since: self.started.map(saved),
             per_second: u128::from(per_host) * u128::from(*hosts),
             has_gpus: each.mgpu() > 0,

@@ -9,9 +9,10 @@ use sluice_common::id::{AttemptId, Subject};
 use sluice_common::time::Time;
 
 use crate::model::account::{Account, PossibleVictim};
-use crate::model::held_run::{HeldRun, held_run, held_runs};
+use crate::model::held_run::HeldRun;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::candidate_list::{Candidate, Candidates};
+use crate::preemption::held_runs::{held_run, held_runs};
 use crate::preemption::protection::{excess_protection, is_protected};
 use crate::preemption::rule::{PreemptionRule, rule};
 

@@ -25,7 +25,7 @@ type Loss = (u128, usize);
 /// A run that may be stopped: the work that it loses, and what it holds of the host.
 type Holding = (u128, HostResources);
 
-/// What any set of victims on a host costs at least, by the first of its candidates alone; nothing if there is none.
+/// The cost that no set of victims on a host is below, by the first of its candidates alone; nothing if there is none.
 pub(crate) fn of_first(first: Option<&Candidate<'_>>) -> PreemptionCost {
     first.map_or(PreemptionCost::default(), |first| PreemptionCost {
         highest_priority: priority_of(first.rank),
@@ -34,7 +34,7 @@ pub(crate) fn of_first(first: Option<&Candidate<'_>>) -> PreemptionCost {
     })
 }
 
-/// What any set of victims on a host costs at least; nothing if the request fits there as it is. `candidates` are those on
+/// The cost that no set of victims on a host is below; nothing if the request fits there as it is. `candidates` are those on
 /// the host in victim order.
 pub(crate) fn on<'c, 'a: 'c>(
     base: &WhatIf<'a, '_>,

@@ -9,13 +9,14 @@ use sluice_common::amount::{Amounts, MGPU};
 use sluice_common::id::{AttemptId, Subject};
 
 use crate::model::account::{Account, PossibleVictim};
-use crate::model::held_run::{HeldRun, held_runs};
+use crate::model::held_run::HeldRun;
 use crate::model::pool::Pool;
 use crate::model::queue_order;
 use crate::model::request::Request;
 use crate::model::scheduler::Scheduler;
 use crate::placement::request_in_pool::RequestInPool;
 use crate::preemption::cache::HeadCache;
+use crate::preemption::held_runs::held_runs;
 use crate::preemption::protection;
 use crate::preemption::share::are_in_share;
 
@@ -64,7 +65,7 @@ struct ReclaimCheck<'a> {
     account: &'a Account,
     /// Use of the subject without the runs that are being released.
     used: Amounts,
-    /// Its share of GPUs; `None` if these do not count in it.
+    /// Share of GPUs of the subject; `None` if these do not count in it.
     reserved_mgpu: Option<u64>,
     waiting: Vec<&'a Request>,
 }

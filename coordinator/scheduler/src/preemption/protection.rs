@@ -3,11 +3,10 @@
 use sluice_common::priority_preemption::PriorityPreemption;
 use sluice_common::time::Time;
 
-use crate::model::eviction::RunTimes;
 use crate::model::held_run::HeldRun;
 use crate::model::loss_budget::BeyondBudget;
 use crate::model::pool::Pool;
-use crate::model::request::{Run, UnsavedWork};
+use crate::model::request::{Run, RunTimes, RunWork};
 use crate::placement::request_in_pool::RequestInPool;
 
 /// Why a run is not preempted for a request.
@@ -67,7 +66,7 @@ pub(crate) fn excess_protection(
     pool: &Pool,
     by_priority: bool,
     times: RunTimes,
-    work: UnsavedWork,
+    work: RunWork,
     now: Time,
 ) -> Option<Protected> {
     let started = protected_until(pool, times.start, now).map(Protected::MinRuntime);
@@ -79,7 +78,7 @@ pub(crate) fn excess_protection(
 fn protected_from_priority(
     pool: &Pool,
     times: RunTimes,
-    work: UnsavedWork,
+    work: RunWork,
     now: Time,
 ) -> Option<Protected> {
     if pool.terms().priority_preemption == PriorityPreemption::Off {

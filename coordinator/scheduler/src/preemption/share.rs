@@ -9,9 +9,10 @@ use core::cmp::Reverse;
 use sluice_common::id::AttemptId;
 
 use crate::model::account::Account;
-use crate::model::held_run::{HeldRun, held_runs};
+use crate::model::held_run::HeldRun;
 use crate::model::pool::Pool;
 use crate::model::scheduler::Scheduler;
+use crate::preemption::held_runs::held_runs;
 
 /// The runs that fit in the share of `key` if it is filled with non-preemptible runs first, then the largest, then the
 /// oldest. Runs that are being released do not count.

@@ -8,9 +8,9 @@ use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::AttemptId;
 use sluice_common::time::{Span, Time};
 
-use crate::model::eviction::RunTimes;
 use crate::model::host::Host;
 use crate::model::pool::Pool;
+use crate::model::request::RunTimes;
 use crate::model::resources::{HOST_KEYS, HostResources};
 
 impl Pool {
