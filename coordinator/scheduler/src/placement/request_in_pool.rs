@@ -162,8 +162,7 @@ impl<'a> RequestInPool<'a> {
                 (Cow::Owned(firm), Cow::Owned(with_head))
             }
             false => {
-                let reservations = &pool.reservations;
-                let all = reservations.get_or_derive(|| self.reservations());
+                let all = self.reserved_in_pool();
                 (Cow::Borrowed(&all.firm), Cow::Borrowed(&all.with_head))
             }
         };
@@ -183,6 +182,12 @@ impl<'a> RequestInPool<'a> {
             firm,
             soft: soft.map(|step| (step, with_head)),
         }
+    }
+
+    /// All reservations of the pool, for a request without a nomination.
+    pub(crate) fn reserved_in_pool(&self) -> &'a PoolReservations {
+        let reservations = &self.pool.reservations;
+        reservations.get_or_derive(|| self.reservations())
     }
 
     /// Reservations of the pool for all but the request.

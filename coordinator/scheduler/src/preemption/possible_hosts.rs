@@ -66,9 +66,9 @@ pub(crate) fn is_impossible_for_range<'a>(
         return true;
     }
     let index = CandidateIndex::new(in_pool, &candidates, cache.heads());
-    let reserved = in_pool.reserved_for_others();
+    let reserved = in_pool.reserved_in_pool();
     // Beside firm reservations alone there is the most room. What is kept for the head may be short too, and then more runs
-    // may be taken.
+    // may be taken: the range may begin before the head and go on behind it.
     let mut roomy = WhatIf::new(in_pool, &reserved.firm);
     let releasing = remove_releasing(&mut roomy);
     if request.hosts > 1 {
@@ -78,7 +78,7 @@ pub(crate) fn is_impossible_for_range<'a>(
         request: &most(),
         ..in_pool
     };
-    let tight = WhatIf::new(most, reserved.all());
+    let tight = WhatIf::new(most, &reserved.with_head);
     let mut possible = hosts_that_could(in_pool, &roomy, &index).into_iter();
     let hosts = pool.hosts();
     !possible.any(|number| {

@@ -994,3 +994,22 @@ fn one_of_two_that_would_come_back_is_left_out() {
     assert!(running.contains(&kept), "{}", harness.history);
     assert!(running.contains(&waiter), "{}", harness.history);
 }
+
+/// Two requests of one group: the first is the head and lacks memory alone, which nobody gives it. For the second, what is
+/// kept for the head takes the last GPU, so that it may preempt a run that borrows GPUs. The group was thought to be blocked,
+/// because its first place is that of the head, from which nothing is kept.
+#[test]
+fn a_group_that_begins_with_the_head_is_checked_with_what_is_kept_for_it() {
+    let mut harness = harness(&[], &[3], false);
+    harness.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0), (MEM, 4)], &[]);
+    harness.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    harness.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0), (MEM, 0)], &[]);
+    let mut next = |name, gpus, mem| submit(&mut harness, &small(name, gpus, mem));
+    let first = next("b", 0, 2);
+    next("a", 2, 4);
+    next("b", 1, 3);
+    let backfill = next("c", 0, 1);
+    let second = next("b", 1, 4);
+    let expected = [first, backfill, second];
+    assert_eq!(running(&harness), expected, "{}", harness.history);
+}
