@@ -231,12 +231,12 @@ impl Scheduler {
         inventory: HostInventory,
         open: bool,
     ) {
-        let stays = self.pool_of_host.get(node) == Some(pool);
-        let known = self.host(node).filter(|_| stays);
+        let is_there = self.pool_of_host.get(node) == Some(pool);
+        let known = self.host(node).filter(|_| is_there);
         if known.is_some_and(|host| host.is_known_as(&inventory, open)) {
             return;
         }
-        if !stays {
+        if known.is_none() {
             let host = self.take_host(node).unwrap_or_default();
             self.pool_of_host.insert(node.clone(), pool.clone());
             let pool = self.pools.entry(pool.clone()).or_default();
