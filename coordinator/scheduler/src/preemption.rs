@@ -312,7 +312,7 @@ fn outcome_beside<'a>(
     let offer = could_cover.then(|| cheapest(&what_if, index, &possible));
     let offer = offer.flatten();
     let Some(mut offer) = offer else {
-        let why = match index.is_empty() {
+        let why = match index.candidates.is_empty() {
             true => NoPreemption::NoCandidates,
             false if index.has_budget() => NoPreemption::BeyondBudget,
             false => NoPreemption::NotEnough,

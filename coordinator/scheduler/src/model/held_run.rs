@@ -74,8 +74,7 @@ impl HeldRun {
         }
     }
 
-    /// Work by which it is ranked among victims: what stopping it loses, doubled for each time that it was stopped by
-    /// priority.
+    /// Work by which it is ranked among victims: what stopping it loses, doubled for each time that priority stopped it.
     pub(crate) fn ranked_work(&self, now: Time) -> u128 {
         self.work.until(now) << self.evictions
     }

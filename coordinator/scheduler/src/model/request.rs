@@ -122,8 +122,8 @@ impl RunWork {
         self.since.map_or(Span::ZERO, |since| now.since(since))
     }
 
-    /// The work until a time. Only whole seconds count, so that the choice of victims does not depend on how fast a host
-    /// starts processes.
+    /// The work until a time. Only whole seconds count, so that the choice of victims does not depend on how fast
+    /// a host starts processes.
     pub(crate) fn until(self, now: Time) -> u128 {
         let seconds = self.elapsed(now).millis() / Span::from_secs(1).millis();
         self.per_second * u128::from(seconds)

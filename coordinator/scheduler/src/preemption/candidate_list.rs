@@ -34,9 +34,7 @@ pub(crate) struct VictimRank {
 pub(crate) struct Candidate<'a> {
     pub(crate) rank: VictimRank,
     pub(crate) id: &'a AttemptId,
-    held: &'a HeldRun,
-    /// Resources that the run holds on each of its hosts.
-    pub(crate) each: HostResources,
+    pub(crate) held: &'a HeldRun,
     pub(crate) rule: PreemptionRule,
     /// Resources that the run holds within its subject's reserved share, if the request must borrow: the run is not
     /// preempted for these.
@@ -67,7 +65,6 @@ impl<'a> Candidate<'a> {
             rank,
             id,
             held,
-            each: held.each,
             rule,
             in_share: &[],
             is_left_over: false,
@@ -222,6 +219,6 @@ pub(crate) fn held_by<'c, 'a: 'c>(
     host: &Host,
     candidates: impl Iterator<Item = &'c Candidate<'a>>,
 ) -> HostResources {
-    let held = candidates.map(|it| host.released_for(in_pool.filter, it.id, it.each));
+    let held = candidates.map(|it| host.released_for(in_pool.filter, it.id, it.held.each));
     held.fold(HostResources::default(), HostResources::plus)
 }

@@ -1,5 +1,4 @@
-//! Finds the runs that may be preempted for a request: for each subject by the rule for it, and those that went past the
-//! request.
+//! Finds the runs that may be preempted for a request: those of each subject by its rule, and those that went past it.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

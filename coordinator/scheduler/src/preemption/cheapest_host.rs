@@ -63,7 +63,7 @@ pub(super) fn cheapest_host<'a, 'c>(
             break;
         }
         if let Some(host) = table.at(number).filter(|_| next.is_rough) {
-            let least = lower_bound::on(base, host, index.on(number));
+            let least = lower_bound::on(base, host, index.candidates.on(number));
             let is_rough = false;
             hosts.push(Reverse(BoundedHost {
                 least,
@@ -91,6 +91,6 @@ fn rough_bound<'a>(
 ) -> PreemptionCost {
     match base.missing_count_on_host(host) == HostResources::default() {
         true => PreemptionCost::default(),
-        false => lower_bound::of_first(index.on(number).next()),
+        false => lower_bound::of_first(index.candidates.on(number).next()),
     }
 }

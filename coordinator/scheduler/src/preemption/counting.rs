@@ -69,7 +69,7 @@ pub(crate) fn could_ever_fit<'a>(
         return true;
     }
     let there = index
-        .on_node(node)
+        .on(node)
         .filter(|it| is_open(what_if, without, it) && may_go(what_if, shortage, it));
     let host = index.in_pool.pool.hosts().get(node);
     host.is_some_and(|host| {
@@ -114,7 +114,7 @@ fn count_victims<'a, 'c, 'r>(
     // A shortage only shrinks, so a run that does not help now never does.
     let could_help = match shortage.is_only_of_hosts() {
         true => index.on_any(hosts),
-        false => index.in_order().collect(),
+        false => index.candidates.in_order().collect(),
     };
     for candidate in could_help {
         if shortage.is_none() {

@@ -34,7 +34,7 @@ pub(crate) fn cheapest_hosts<'a, 'c>(
         base,
         index,
         wanted,
-        wide: index.iter().any(|it| it.run().holding.len() > 1),
+        wide: index.candidates.iter().any(|it| it.run().holding.len() > 1),
         tries: MAX_HOST_SETS + MAX_FIRST_HOSTS.saturating_mul(wanted),
     };
     let offers = search.alone();

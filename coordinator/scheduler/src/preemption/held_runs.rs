@@ -3,6 +3,7 @@
 use sluice_common::id::AttemptId;
 
 use crate::model::account::Account;
+use crate::model::cached::Cached;
 use crate::model::held_run::HeldRun;
 use crate::model::pool::Pool;
 use crate::model::scheduler::Scheduler;
@@ -14,13 +15,7 @@ pub(crate) fn held_runs<'a>(
     account: &'a Account,
 ) -> impl Iterator<Item = (&'a AttemptId, &'a HeldRun)> + Clone {
     let runs = account.runs.iter();
-    runs.filter_map(|(id, known)| {
-        let held = known.get_or_try_derive(|| {
-            let run = scheduler.runs.get(id)?;
-            Some(HeldRun::new(pool.hosts(), run))
-        });
-        Some((id, held?))
-    })
+    runs.filter_map(|(id, known)| Some((id, look_up(scheduler, pool, id, known)?)))
 }
 
 /// One of them, with the account of its subject.
@@ -29,11 +24,19 @@ pub(crate) fn held_run<'a>(
     pool: &'a Pool,
     attempt: &AttemptId,
 ) -> Option<(&'a Account, &'a HeldRun)> {
-    let run = scheduler.runs.get(attempt)?;
-    let account = pool.account(&run.request.subject)?;
+    let account = pool.account(&scheduler.run(attempt)?.request.subject)?;
     let known = account.runs.get(attempt)?;
-    Some((
-        account,
-        known.get_or_derive(|| HeldRun::new(pool.hosts(), run)),
-    ))
+    Some((account, look_up(scheduler, pool, attempt, known)?))
+}
+
+fn look_up<'a>(
+    scheduler: &Scheduler,
+    pool: &Pool,
+    attempt: &AttemptId,
+    known: &'a Cached<HeldRun>,
+) -> Option<&'a HeldRun> {
+    known.get_or_try_derive(|| {
+        let run = scheduler.runs.get(attempt)?;
+        Some(HeldRun::new(pool.hosts(), run))
+    })
 }

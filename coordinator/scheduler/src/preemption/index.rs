@@ -16,7 +16,7 @@ pub(crate) struct CandidateIndex<'a, 'c> {
     pub(crate) in_pool: RequestInPool<'a>,
     /// Whether only sets count that the victims would not reclaim at once.
     pub(crate) must_last: bool,
-    candidates: &'c Candidates<'a>,
+    pub(crate) candidates: &'c Candidates<'a>,
     held: HeldByHost,
     pub(crate) heads: HeadCache<'a>,
 }
@@ -34,20 +34,6 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
             held: candidates.held(in_pool),
             heads: heads.clone(),
         }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.candidates.is_empty()
-    }
-
-    /// All candidates, in no particular order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'c Candidate<'a>> {
-        self.candidates.iter()
-    }
-
-    /// All candidates in victim order.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = &'c Candidate<'a>> {
-        self.candidates.in_order()
     }
 
     /// Hosts of the pool with candidates.
@@ -107,14 +93,6 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
     /// Candidates on one host, in victim order.
     pub(crate) fn on(
         &self,
-        host: HostNumber,
-    ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
-        self.candidates.on(host)
-    }
-
-    /// The same for a host by name.
-    pub(crate) fn on_node(
-        &self,
         node: &NodeName,
     ) -> impl Iterator<Item = &'c Candidate<'a>> + Clone + use<'a, 'c> {
         let number = self.in_pool.pool.hosts().number(node);
@@ -124,7 +102,7 @@ impl<'a, 'c> CandidateIndex<'a, 'c> {
 
     /// Candidates on any of several hosts, in victim order.
     pub(crate) fn on_any(&self, hosts: &[NodeName]) -> Vec<&'c Candidate<'a>> {
-        let there = hosts.iter().flat_map(|host| self.on_node(host));
+        let there = hosts.iter().flat_map(|host| self.on(host));
         let mut there: Vec<&'c Candidate<'a>> = there.collect();
         if hosts.len() > 1 {
             there.sort_unstable_by_key(|candidate| candidate.rank);

@@ -46,7 +46,7 @@ pub(crate) fn on<'c, 'a: 'c>(
     let mut holdings: Vec<Holding> = Vec::new();
     let mut highest: Option<VictimRank> = None;
     for candidate in candidates {
-        let (rank, each) = (candidate.rank, candidate.each);
+        let (rank, each) = (candidate.rank, candidate.held.each);
         let is_higher = highest.is_none_or(|highest| !is_alike(highest, rank));
         // Runs of a higher priority are only needed if the others do not hold enough.
         if is_higher && held.cover(missing) {

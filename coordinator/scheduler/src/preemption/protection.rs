@@ -28,8 +28,7 @@ pub enum Protected {
     Priority(u64),
     /// The request could preempt the run only by priority, which its pool has switched off.
     PriorityOff,
-    /// The request could preempt the run only by priority, and that would lose more work than the pool's budget has
-    /// left.
+    /// The request could preempt the run only by priority, and that would lose more than is left of the pool's budget.
     Budget(BeyondBudget),
     /// The run is protected by the pool's `min_runtime` until this time.
     MinRuntime(Time),

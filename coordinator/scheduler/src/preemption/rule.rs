@@ -18,6 +18,7 @@ use crate::preemption::entitlement::ResourceHolder;
 use crate::preemption::protection::{Protected, excess_protection, unconditional_protection};
 use crate::preemption::share::{left_over_runs, runs_in_share};
 
+/// Reason for which a request may preempt a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PreemptionRule {
     Own,
