@@ -15,14 +15,17 @@
 mod encoding;
 mod error;
 mod file_checksum;
+mod fold;
 mod guard;
 mod history;
+mod journal;
 mod lock;
 mod open;
 mod read;
 mod reserve;
 mod sizes;
 mod snapshot;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod tip;
@@ -32,8 +35,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coordinator_core::{LogEntry, RecoveryCause, State, StoredState};
-use redb::{Database, ReadableTable, TableDefinition};
-use serde::{Deserialize, Serialize};
+use redb::{Database, ReadableTable};
+use serde::Serialize;
 use sluice_common::environment::Environment;
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
@@ -41,24 +44,19 @@ use sluice_common::time::Time;
 pub use encoding::Corruption;
 pub use error::StoreError;
 pub use history::{CheckedStore, HistoryError, StoreHistory};
+pub(crate) use journal::JOURNAL_FILE;
 pub use lock::DirLock;
 pub use read::{Event, ReadError, StoreReader};
 pub use snapshot::{SealedSnapshot, Snapshot, SnapshotPart};
 pub use transfer::{ExportError, StoreBuilder, StorePart};
 
 use crate::seal::Seal;
+use fold::{JournalRecords, fold};
+use journal::{Journal, StoredRecord};
 use reserve::Reserve;
 use sizes::LogSizes;
+use tables::{LOG, MARK, META, RecoveryMark, StepVariables};
 use tip::TipFile;
-
-const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
-const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
-const SNAPSHOT_PART: TableDefinition<'_, (u64, u32), &[u8]> = TableDefinition::new("snapshot_part");
-const ENVIRONMENT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("environment");
-const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
-
-/// Layout of the tables. Stores of other layouts are rejected, except for the one before, which had no `snapshot_part`.
-const FORMAT: u32 = 3;
 
 /// Least number of records between two snapshots. A restart reads as many after a snapshot in well below a second.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
@@ -81,9 +79,6 @@ const RETENTION_BYTES: u64 = 512 << 20;
 /// is reached soon.
 const MOST_DROPPED: u64 = 2 * MOST_BETWEEN;
 
-/// Number of kept snapshots: the newest, and one for investigating a damaged store.
-const SNAPSHOTS_KEPT: usize = 2;
-
 /// Default number of records kept for followers of events: at about 500 bytes each, 50 MB of disk and several hours of
 /// a busy cluster.
 pub const DEFAULT_RETENTION: u64 = 100_000;
@@ -103,31 +98,15 @@ pub struct Recovered {
     pub recovers: Option<RecoveryCause>,
 }
 
-/// Key in `meta` of a [`RecoveryMark`].
-const MARK: &str = "recovers";
-
-/// Marks a store of which hosts may know more. Valid as long as no record was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct RecoveryMark {
-    why: RecoveryCause,
-    /// Last record when the mark was made.
-    seq: u64,
-}
-
-/// The stored variables of a step.
-#[derive(Serialize, Deserialize)]
-struct StepVariables {
-    /// Id of the step, or the key of a version of a service.
-    step: String,
-    env: Environment,
-}
-
 /// An open store; its owner is the only writer.
 #[derive(Debug)]
 pub struct Store {
     db: Arc<Database>,
     file: PathBuf,
     tip: TipFile,
+    /// `None` if a test runs in memory: then all records go to the tables at once.
+    journal: Option<Journal>,
+    unfolded: JournalRecords,
     retention: u64,
     last_seq: u64,
     last_at: Time,
@@ -153,7 +132,11 @@ impl Store {
 
     /// Returns a reader for other threads.
     pub fn reader(&self) -> StoreReader {
-        StoreReader::new(Arc::clone(&self.db), self.file.clone())
+        StoreReader::new(
+            Arc::clone(&self.db),
+            self.file.clone(),
+            self.unfolded.clone(),
+        )
     }
 
     /// Returns the seal of this data directory.
@@ -176,19 +159,16 @@ impl Store {
             return Ok(Vec::new());
         };
         self.check_order(records)?;
-        let lines = self
-            .commit_log(records)
-            .map_err(|source| StoreError::commit(&self.file, source))?;
-        for (record, line) in records.iter().zip(&lines) {
-            let bytes = (line.len() + encoding::HEAD_BYTES) as u64;
-            self.sizes.add(record.seq, bytes);
-            self.since_snapshot += bytes;
+        let stored = records.iter().map(StoredRecord::of).map(Arc::new);
+        let stored: Vec<_> = stored.collect();
+        let lines = stored.iter().map(|record| record.json()).collect();
+        for record in &stored {
+            self.sizes.add(record.seq, record.bytes());
+            self.since_snapshot += record.bytes();
         }
+        self.write(stored)?;
         self.last_seq = last.seq;
         self.last_at = last.at;
-        if let Some(reserve) = &mut self.reserve {
-            reserve.keep();
-        }
         // After the commit: the tip may lag behind the log but never run ahead of it.
         self.tip.set(last.seq)?;
         Ok(lines)
@@ -237,31 +217,43 @@ impl Store {
         }
     }
 
-    /// Writes the records, and returns the JSON of each.
-    fn commit_log(&self, records: &[LogEntry]) -> Result<Vec<String>, redb::Error> {
-        let txn = self.db.begin_write()?;
-        let mut lines = Vec::with_capacity(records.len());
-        {
-            let mut log = txn.open_table(LOG)?;
-            let mut environment = txn.open_table(ENVIRONMENT)?;
-            for stamped in records {
-                let line = encoding::seal(stamped);
-                log.insert(stamped.seq, line.as_slice())?;
-                lines.push(encoding::json_of(line));
-                if let Some((key, values)) = stamped.record.environment() {
-                    let sealed = encoding::seal(&StepVariables {
-                        step: key.clone(),
-                        env: values.clone(),
-                    });
-                    environment.insert(key.as_str(), sealed.as_slice())?;
-                }
-                for key in stamped.record.forgotten_environments() {
-                    environment.remove(key.as_str())?;
-                }
+    /// Makes records durable: in the journal, or in the tables with all that is in it, if they find no room there.
+    fn write(&mut self, records: Vec<Arc<StoredRecord>>) -> Result<(), StoreError> {
+        let written = match &mut self.journal {
+            None => false,
+            Some(journal) => {
+                let written = journal.append(&records);
+                written.map_err(|source| StoreError::io("write", journal.path(), source))?
             }
+        };
+        if !written {
+            return self.fold(&records);
         }
-        txn.commit()?;
-        Ok(lines)
+        self.unfolded.add(records);
+        Ok(())
+    }
+
+    /// Moves the records of the journal to the tables, and `more` with them.
+    fn fold(&mut self, more: &[Arc<StoredRecord>]) -> Result<(), StoreError> {
+        let commit = || -> Result<(), redb::Error> {
+            let txn = self.db.begin_write()?;
+            let unfolded = self.unfolded.all();
+            fold(&txn, unfolded.iter().chain(more).map(|record| &**record))?;
+            Ok(txn.commit()?)
+        };
+        commit().map_err(|source| StoreError::commit(&self.file, source))?;
+        self.note_folded();
+        Ok(())
+    }
+
+    fn note_folded(&mut self) {
+        self.unfolded.clear();
+        if let Some(journal) = &mut self.journal {
+            journal.rewind();
+        }
+        if let Some(reserve) = &mut self.reserve {
+            reserve.keep();
+        }
     }
 
     /// Closes the store. The next start recognises the file by its checksum. If a reader is still at work the file
@@ -269,7 +261,8 @@ impl Store {
     ///
     /// # Errors
     /// If the file or its tip cannot be read or written; everything appended is durable nevertheless.
-    pub fn close(self) -> Result<(), StoreError> {
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.fold(&[])?;
         let Some(db) = Arc::into_inner(self.db) else {
             return Ok(());
         };
@@ -319,6 +312,7 @@ impl Store {
         let dropped = self
             .commit_snapshot(sealed)
             .map_err(|source| StoreError::commit(&self.file, source))?;
+        self.note_folded();
         self.sizes.drop_until(dropped);
         self.snapshot_bytes = sealed.bytes;
         Ok(())
@@ -334,6 +328,8 @@ impl Store {
     /// Commits a snapshot, and returns the last record that was dropped.
     fn commit_snapshot(&self, sealed: &SealedSnapshot) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
+        let unfolded = self.unfolded.all();
+        fold(&txn, unfolded.iter().map(|record| &**record))?;
         let dropped = {
             let oldest = snapshot::add_head(&txn, sealed)?;
             let mut log = txn.open_table(LOG)?;
@@ -354,28 +350,6 @@ impl Store {
 fn cut(first: u64, oldest: u64, last: u64, retention: u64, heavy: u64) -> u64 {
     let unwanted = oldest.min(last.saturating_sub(retention.max(1)).max(heavy));
     unwanted.min(first.saturating_add(MOST_DROPPED - 1))
-}
-
-/// Makes every table of a new file, so that readers never find one missing.
-fn make_tables(
-    db: &Database,
-    cluster: &ClusterId,
-    mark: Option<RecoveryMark>,
-) -> Result<(), redb::Error> {
-    let txn = db.begin_write()?;
-    {
-        txn.open_table(LOG)?;
-        txn.open_table(SNAPSHOT)?;
-        txn.open_table(SNAPSHOT_PART)?;
-        txn.open_table(ENVIRONMENT)?;
-        let mut meta = txn.open_table(META)?;
-        meta.insert("format", encoding::seal(&FORMAT).as_slice())?;
-        meta.insert("cluster", encoding::seal(cluster).as_slice())?;
-        if let Some(mark) = mark {
-            meta.insert(MARK, encoding::seal(&mark).as_slice())?;
-        }
-    }
-    Ok(txn.commit()?)
 }
 
 /// Returns a value as stored text with its checksum.

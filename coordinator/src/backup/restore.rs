@@ -13,10 +13,10 @@ use super::check::{BackupVisitor, Summary, read};
 use super::{BackupError, Header, KEY_DIR, KeyFile, io_error};
 use crate::clock::wall;
 use crate::seal::KEY_FILE;
-use crate::store::{DirLock, StoreBuilder, StorePart};
+use crate::store::{DirLock, JOURNAL_FILE, StoreBuilder, StorePart};
 
 /// Parts of a coordinator's directory, besides its lock and its socket.
-const PARTS: [&str; 4] = ["store.redb", "tip", KEY_DIR, KEY_FILE];
+const PARTS: [&str; 5] = ["store.redb", JOURNAL_FILE, "tip", KEY_DIR, KEY_FILE];
 
 /// Temporary directory beside the target.
 const DRAFT: &str = "restore.new";
@@ -52,7 +52,7 @@ pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, Backu
 }
 
 fn restore_locked(backup: &Path, dir: &Path, force: bool) -> Result<Restored, BackupError> {
-    let occupied = ["store.redb", "tip"]
+    let occupied = ["store.redb", JOURNAL_FILE, "tip"]
         .iter()
         .any(|name| dir.join(name).exists());
     if occupied && !force {

@@ -13,7 +13,7 @@ use super::control::{ControlSocket, backup, check};
 use super::restore::restore;
 use crate::fixture::RecordMaker;
 use crate::identity;
-use crate::store::Store;
+use crate::store::{JOURNAL_FILE, Store};
 
 struct BackupFixture {
     _dir: tempfile::TempDir,
@@ -241,7 +241,7 @@ fn a_key_whose_name_leads_elsewhere_is_refused() {
 fn a_store_that_is_lost_beside_its_keys_is_made_anew_for_the_same_cluster() {
     let site = BackupFixture::new();
     let cluster = check(&site.data).unwrap().header.cluster;
-    for name in ["store.redb", "tip"] {
+    for name in ["store.redb", JOURNAL_FILE, "tip"] {
         fs::remove_file(site.data.join(name)).unwrap();
     }
     assert_eq!(identity::init(&site.data).unwrap(), cluster);

@@ -53,12 +53,6 @@ pub(super) fn head(crc32: u32) -> Vec<u8> {
     format!("{crc32:08x} ").into_bytes()
 }
 
-/// Returns the JSON of a value that was just encoded.
-pub(super) fn json_of(mut line: Vec<u8>) -> String {
-    line.drain(..HEAD_BYTES);
-    String::from_utf8(line).expect("JSON is UTF-8")
-}
-
 /// Checks the checksum of a stored value and returns its JSON.
 pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Corruption> {
     let (head, json) = line

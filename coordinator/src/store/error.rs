@@ -55,6 +55,18 @@ pub enum StoreError {
         /// Last record committed.
         committed: u64,
     },
+    /// The journal goes on beyond a record that is missing.
+    #[error(
+        "record {missing} is neither in the store {} nor in its journal {}, and later ones are: one of them is damaged or an older copy; \
+         put both back as they were at one time, or remove the journal to go on from record {} and lose what came after it",
+        file.display(), journal.display(), missing - 1
+    )]
+    Gap {
+        file: PathBuf,
+        journal: PathBuf,
+        /// Number of the record.
+        missing: u64,
+    },
     /// Another version wrote the store.
     #[error(
         "the store {} has format {found}, and this version reads format {known}: run the version of the coordinator that wrote it",

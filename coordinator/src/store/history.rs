@@ -10,17 +10,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use coordinator_core::{ApplyError, LogEntry, State};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadTransaction, ReadableDatabase};
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
 use super::encoding::Corruption;
+use super::fold::{ends, fold_journal};
 use super::guard::guarded;
+use super::journal;
 use super::lock::ReadLock;
-use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in, table};
+use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in};
 use super::snapshot::text_of;
+use super::tables::{LOG, SNAPSHOT, table};
 use super::tip::{TipFile, TipRecord};
-use super::{LOG, Recovered, SNAPSHOT, Snapshot, StoreError};
+use super::{Recovered, Snapshot, StoreError};
 use crate::seal::Seal;
 
 /// Why the history cannot be read.
@@ -84,10 +87,11 @@ impl StoreHistory {
     /// # Errors
     /// If there is none, a coordinator runs on it, it cannot be copied or read, or it has lost records.
     pub fn open(dir: &Path) -> Result<Self, HistoryError> {
-        let (past, mark, _) = Self::copied(dir, |_, _| Ok(()))?;
-        if mark.seq > past.last {
-            let (file, tip) = (&past.file, past.dir().join("tip"));
-            return Err(lost(file, &tip, past.last, mark.seq).into());
+        let copied = StoreCopy::take(dir, |_, _| Ok(()))?;
+        let (tip, committed) = (copied.tip(), copied.mark.seq);
+        let past = look(&copied.file.clone(), |_| begin(copied))?;
+        if committed > past.last {
+            return Err(lost(&past.file, &tip, past.last, committed).into());
         }
         Ok(past)
     }
@@ -97,43 +101,25 @@ impl StoreHistory {
     /// # Errors
     /// The first damage, by table and record; or as for [`StoreHistory::open`].
     pub fn judge(dir: &Path) -> Result<CheckedStore, HistoryError> {
-        let (mut past, mark, ()) = Self::copied(dir, judge_file)?;
-        let tip = past.dir().join("tip");
-        let file = past.file.clone();
-        let judged = look(&file, |file| judge(&mut past.db, file, &tip, &mark))?;
-        Seal::check(past.dir()).map_err(StoreError::from)?;
+        let copied = StoreCopy::take(dir, judge_file)?;
+        let tip = copied.tip();
+        let StoreCopy {
+            mut db,
+            file,
+            journal,
+            mark,
+        } = copied;
+        let judged = look(&file, |file| judge(&mut db, file, &tip, &mark, &journal))?;
+        Seal::check(file.parent().unwrap_or(dir)).map_err(StoreError::from)?;
         let (recovered, snapshot) = (judged.recovered, judged.last_snapshot);
         let first = look(&file, |file| {
-            Ok(ends(&reading(&past.db, file)?, file, LOG)?.map_or(0, |(first, _)| first))
+            Ok(ends(&reading(&db, file)?, file, LOG)?.map_or(0, |(first, _)| first))
         })?;
         Ok(CheckedStore {
             recovered,
             snapshot: (snapshot > 0).then_some(snapshot),
             first,
         })
-    }
-
-    /// Copies the store while no coordinator can start, and runs `before` on the original meanwhile.
-    fn copied<T>(
-        dir: &Path,
-        before: impl FnOnce(&Path, &TipRecord) -> Result<T, StoreError>,
-    ) -> Result<(Self, TipRecord, T), HistoryError> {
-        let places = [dir.to_owned(), dir.join("coordinator")];
-        let place = places
-            .iter()
-            .find(|place| place.join("store.redb").exists());
-        let dir = place.ok_or_else(|| HistoryError::NoStore {
-            dir: dir.to_owned(),
-        })?;
-        let file = dir.join("store.redb");
-        let tip = dir.join("tip");
-        let lock = ReadLock::take(dir).map_err(running)?;
-        let mark = TipFile::read(&tip)?.unwrap_or_default();
-        let found = before(&file, &mark)?;
-        let copy = copied(&file)?;
-        drop(lock);
-        let past = look(&file, |file| begin(copy, file))?;
-        Ok((past, mark, found))
     }
 
     pub(super) fn db(&self) -> &Database {
@@ -213,6 +199,51 @@ fn running(error: StoreError) -> HistoryError {
     }
 }
 
+/// A copy of a store, opened as it was found.
+struct StoreCopy {
+    db: Database,
+    /// Path of the original.
+    file: PathBuf,
+    journal: Vec<u8>,
+    mark: TipRecord,
+}
+
+impl StoreCopy {
+    /// Copies the store while no coordinator can start, and runs `before` on the original meanwhile.
+    fn take(
+        dir: &Path,
+        before: impl FnOnce(&Path, &TipRecord) -> Result<(), StoreError>,
+    ) -> Result<Self, HistoryError> {
+        let places = [dir.to_owned(), dir.join("coordinator")];
+        let place = places
+            .iter()
+            .find(|place| place.join("store.redb").exists());
+        let dir = place.ok_or_else(|| HistoryError::NoStore {
+            dir: dir.to_owned(),
+        })?;
+        let file = dir.join("store.redb");
+        let lock = ReadLock::take(dir).map_err(running)?;
+        let mark = TipFile::read(&dir.join("tip"))?.unwrap_or_default();
+        before(&file, &mark)?;
+        let (copy, journal) = (copied(&file)?, journal::read(dir)?);
+        drop(lock);
+        let db = look(&file, |file| {
+            let db = builder().create_file(copy);
+            db.map_err(|error| StoreError::opening(file, error.into()))
+        })?;
+        Ok(Self {
+            db,
+            file,
+            journal,
+            mark,
+        })
+    }
+
+    fn tip(&self) -> PathBuf {
+        self.file.with_file_name("tip")
+    }
+}
+
 /// Copies the file into an unnamed one, which vanishes with the process.
 fn copied(file: &Path) -> Result<File, StoreError> {
     let copy = || {
@@ -231,15 +262,16 @@ pub(super) fn look<T>(
     guarded(|| work(file)).unwrap_or_else(|panic| Err(StoreError::damaged(file, panic)))
 }
 
-fn begin(copy: File, file: &Path) -> Result<StoreHistory, StoreError> {
-    let opening = |error| StoreError::opening(file, error);
-    let db = builder()
-        .create_file(copy)
-        .map_err(|error| opening(error.into()))?;
-    let txn = reading(&db, file)?;
-    let cluster = read_meta(&txn, file)?;
-    let log = ends(&txn, file, LOG)?;
-    let snapshots = ends(&txn, file, SNAPSHOT)?;
+/// Reads where the history begins and ends, with the records of the journal.
+fn begin(copied: StoreCopy) -> Result<StoreHistory, StoreError> {
+    let StoreCopy {
+        db, file, journal, ..
+    } = copied;
+    let cluster = read_meta(&reading(&db, &file)?, &file)?;
+    fold_journal(&db, &file, &journal)?;
+    let txn = reading(&db, &file)?;
+    let log = ends(&txn, &file, LOG)?;
+    let snapshots = ends(&txn, &file, SNAPSHOT)?;
     // Without a snapshot the whole log is needed, and one that does not begin at 1 fails when the state is built.
     let first = match (log, snapshots) {
         (Some((1, _)), _) | (_, None) => 0,
@@ -249,7 +281,7 @@ fn begin(copy: File, file: &Path) -> Result<StoreHistory, StoreError> {
     drop(txn);
     Ok(StoreHistory {
         db,
-        file: file.to_owned(),
+        file,
         cluster,
         first,
         last: last.unwrap_or(0),
@@ -259,19 +291,6 @@ fn begin(copy: File, file: &Path) -> Result<StoreHistory, StoreError> {
 fn reading(db: &Database, file: &Path) -> Result<ReadTransaction, StoreError> {
     let txn = db.begin_read();
     txn.map_err(|error| StoreError::opening(file, error.into()))
-}
-
-/// Returns the first and the last number in a table; `None` if it is empty.
-fn ends(
-    txn: &ReadTransaction,
-    file: &Path,
-    definition: redb::TableDefinition<'_, u64, &'static [u8]>,
-) -> Result<Option<(u64, u64)>, StoreError> {
-    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
-    let table = table(txn, file, definition)?;
-    let first = table.first().map_err(opening)?.map(|(seq, _)| seq.value());
-    let last = table.last().map_err(opening)?.map(|(seq, _)| seq.value());
-    Ok(first.zip(last))
 }
 
 /// Returns the newest snapshot of record `seq` or an earlier one; the empty state if there is none.

@@ -6,22 +6,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator_core::{LogEntry, RecoveryCause, State};
-use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
+use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable};
 use sluice_common::hex;
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
 use super::encoding::{self, Corruption};
+use super::fold::{JournalRecords, fold_journal};
 use super::guard::guarded;
+use super::journal::{self, JOURNAL_FILE, Journal};
 use super::lock::DirLock;
 use super::reserve::Reserve;
 use super::sizes::LogSizes;
 use super::snapshot::text_of;
-use super::tip::{TipFile, TipRecord};
-use super::{
-    DEFAULT_RETENTION, ENVIRONMENT, FORMAT, LOG, MARK, META, Recovered, RecoveryMark, SNAPSHOT,
-    SNAPSHOT_PART, Snapshot, Store, StoreError, make_tables, parse_variables,
+use super::tables::{
+    ENVIRONMENT, FORMAT, LOG, MARK, META, RecoveryMark, SNAPSHOT, SNAPSHOT_PART, make_tables, table,
 };
+use super::tip::{TipFile, TipRecord};
+use super::{DEFAULT_RETENTION, Recovered, Snapshot, Store, StoreError, parse_variables};
 use crate::seal::Seal;
 
 /// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is in use.
@@ -61,9 +63,14 @@ impl Store {
         let file = dir.join("store.redb");
         let tip_path = dir.join("tip");
         let mark = TipFile::read(&tip_path)?.unwrap_or_default();
+        let journal = journal::read(dir)?;
         if !file.exists() {
             if mark.seq > 0 {
                 return Err(lost(&file, &tip_path, 0, mark.seq));
+            }
+            // It would come to another store than its own.
+            if let Some(last) = journal::last_in(&journal) {
+                return Err(lost(&file, &dir.join(JOURNAL_FILE), 0, last));
             }
             create(dir, &file, cluster)?;
         }
@@ -73,14 +80,16 @@ impl Store {
         // Before redb may change the file.
         tip.set(mark.seq)?;
         tip.sync()?;
-        let (db, loaded) = guarded(|| check_and_load(&file, &tip_path, &mark))
+        let (db, loaded) = guarded(|| check_and_load(&file, &tip_path, &mark, &journal))
             .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
         upgrade(&db).map_err(|source| StoreError::commit(&file, source))?;
         tip.set(loaded.recovered.last_seq)?;
+        let journal = Journal::open(&file)?;
         let (seal, reserve) = (Seal::of(dir)?, Reserve::of(dir, &file));
         let (store, recovered) = loaded.store(db, file, tip, seal);
         let store = Store {
             retention,
+            journal: Some(journal),
             reserve,
             _lock: Some(lock),
             ..store
@@ -88,10 +97,19 @@ impl Store {
         Ok((store, recovered))
     }
 
-    /// Opens a store on a test's disk.
+    /// Opens a store without a journal on a test's disk.
     #[cfg(test)]
     pub(crate) fn on_backend(
         backend: impl redb::StorageBackend,
+    ) -> Result<(Store, Recovered), StoreError> {
+        Self::on_backends(backend, &[])
+    }
+
+    /// Opens a store on a test's disk, with what is in its journal.
+    #[cfg(test)]
+    pub(super) fn on_backends(
+        backend: impl redb::StorageBackend,
+        journal: &[u8],
     ) -> Result<(Store, Recovered), StoreError> {
         let file = PathBuf::from("memory");
         let opening = |error| StoreError::opening(&file, error);
@@ -102,6 +120,7 @@ impl Store {
         if new {
             make_tables(&db, &new_cluster()?, None).map_err(opening)?;
         }
+        fold_journal(&db, &file, journal)?;
         let loaded = load(&db, &file)?;
         Ok(loaded.store(db, file, TipFile::Nowhere, Seal::drawn()?))
     }
@@ -185,19 +204,21 @@ pub(super) fn judge_file(file: &Path, mark: &TipRecord) -> Result<(), StoreError
     }
 }
 
-/// Checks the open store: redb's checksums detect damage of its structure, ours damage of records, and the tip missing
-/// records at the end. Together with [`judge_file`] this is the check of a start and of `sluice-coordinator check`,
+/// Checks the open store, and adds what its journal has beyond it: redb's checksums detect damage of its structure, ours
+/// damage of records, and the tip missing records at the end. Together with [`judge_file`] this is the check of a start and of `sluice-coordinator check`,
 /// which opens a copy.
 pub(super) fn judge(
     db: &mut Database,
     file: &Path,
     tip: &Path,
     mark: &TipRecord,
+    journal: &[u8],
 ) -> Result<LoadedStore, StoreError> {
     let intact = db.check_integrity();
     if !intact.map_err(|e| StoreError::opening(file, e.into()))? {
         tracing::warn!(file = %file.display(), "the store's page table was mended; every record was found whole");
     }
+    fold_journal(db, file, journal)?;
     let loaded = load(db, file)?;
     let last_seq = loaded.recovered.last_seq;
     if mark.seq > last_seq {
@@ -210,10 +231,11 @@ fn check_and_load(
     file: &Path,
     tip: &Path,
     mark: &TipRecord,
+    journal: &[u8],
 ) -> Result<(Database, LoadedStore), StoreError> {
     let db = builder().open(file);
     let mut db = db.map_err(|e| StoreError::opening(file, e.into()))?;
-    let judged = judge(&mut db, file, tip, mark)?;
+    let judged = judge(&mut db, file, tip, mark, journal)?;
     Ok((db, judged))
 }
 
@@ -248,6 +270,8 @@ impl LoadedStore {
             db: Arc::new(db),
             file,
             tip,
+            journal: None,
+            unfolded: JournalRecords::default(),
             retention: DEFAULT_RETENTION,
             last_seq: self.recovered.last_seq,
             last_at: self.recovered.last_at,
@@ -325,20 +349,6 @@ fn give_environments(
         None => Ok(()),
         Some(step) => Err(damaged(step.as_str(), Corruption::Missing)),
     }
-}
-
-/// Opens a table that every store has; without it the file is another program's.
-pub(super) fn table<K: redb::Key + 'static>(
-    txn: &ReadTransaction,
-    file: &Path,
-    definition: redb::TableDefinition<'_, K, &'static [u8]>,
-) -> Result<redb::ReadOnlyTable<K, &'static [u8]>, StoreError> {
-    txn.open_table(definition).map_err(|error| match error {
-        TableError::TableDoesNotExist(name) => {
-            StoreError::damaged(file, format!("it has no table `{name}`"))
-        }
-        other => StoreError::opening(file, other.into()),
-    })
 }
 
 pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId, StoreError> {

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use coordinator_core::LogEntry;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-use super::LOG;
 use super::encoding::{self, Corruption};
+use super::fold::JournalRecords;
+use super::tables::LOG;
 
 /// Most bytes of one read. A record may contain a megabyte, and a page of a thousand of those must not fill the memory.
 const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
@@ -65,11 +66,16 @@ pub enum ReadError {
 pub struct StoreReader {
     db: Arc<Database>,
     file: PathBuf,
+    unfolded: JournalRecords,
 }
 
 impl StoreReader {
-    pub(super) fn new(db: Arc<Database>, file: PathBuf) -> Self {
-        Self { db, file }
+    pub(super) fn new(db: Arc<Database>, file: PathBuf, unfolded: JournalRecords) -> Self {
+        Self { db, file, unfolded }
+    }
+
+    pub(super) fn unfolded(&self) -> &JournalRecords {
+        &self.unfolded
     }
 
     pub(super) fn db(&self) -> &Database {
@@ -107,18 +113,30 @@ impl StoreReader {
         since: u64,
         limit: usize,
     ) -> Result<(Option<u64>, Vec<RawRecord>), redb::Error> {
+        let unfolded = self.unfolded.all();
         let txn = self.db.begin_read()?;
         let log = txn.open_table(LOG)?;
         let first = log.first()?.map(|(seq, _)| seq.value());
-        let mut lines = Vec::new();
+        let first = first.or_else(|| unfolded.first().map(|record| record.seq));
+        let mut lines: Vec<RawRecord> = Vec::new();
         let mut bytes = 0;
-        for entry in log.range(since.saturating_add(1)..)?.take(limit) {
+        let folded = log.range(since.saturating_add(1)..)?;
+        for entry in folded.take(limit) {
             let (seq, line) = entry?;
             bytes += line.value().len();
             if bytes > MAX_READ_BYTES && !lines.is_empty() {
-                break;
+                return Ok((first, lines));
             }
             lines.push((seq.value(), line.value().to_vec()));
+        }
+        let last = lines.last().map_or(since, |(seq, _)| *seq);
+        let room = limit - lines.len();
+        for record in unfolded.iter().filter(|it| it.seq > last).take(room) {
+            bytes += record.line.len();
+            if bytes > MAX_READ_BYTES && !lines.is_empty() {
+                break;
+            }
+            lines.push((record.seq, record.line.clone()));
         }
         Ok((first, lines))
     }

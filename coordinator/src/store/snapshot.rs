@@ -10,7 +10,12 @@ use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableError, Wr
 use serde::{Deserialize, Serialize};
 use sluice_common::time::Time;
 
-use super::{SNAPSHOT, SNAPSHOT_PART, SNAPSHOTS_KEPT, StoreError, encoding};
+use super::encoding;
+use super::error::StoreError;
+use super::tables::{SNAPSHOT, SNAPSHOT_PART};
+
+/// Number of kept snapshots: the newest, and one for investigating a damaged store.
+pub(super) const SNAPSHOTS_KEPT: usize = 2;
 
 /// Bytes of a part. With its key it fits into a page of 1 MiB.
 const PART_BYTES: usize = 1_000_000;

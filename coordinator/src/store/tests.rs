@@ -5,11 +5,13 @@ mod crash;
 mod damage;
 mod fuzz;
 mod history;
+mod journal;
 mod snapshots;
 mod variables;
 
 use std::path::Path;
 
+use super::tables::{ENVIRONMENT, SNAPSHOT};
 use super::*;
 use crate::fixture::RecordMaker;
 
@@ -29,6 +31,11 @@ fn write(store: &mut Store, maker: &mut RecordMaker, ids: std::ops::Range<u32>) 
     for id in ids {
         store.append(&maker.submit(&format!("s{id}"))).unwrap();
     }
+}
+
+/// Drops a store as if its process had died after its journal was full: all records are in the tables.
+fn drop_folded(mut store: Store) {
+    store.fold(&[]).unwrap();
 }
 
 fn reopen(dir: &Path) -> Recovered {

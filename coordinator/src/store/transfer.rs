@@ -1,22 +1,25 @@
 //! Exports a store as its stored texts, for a backup, and builds one from them, for a restore. The texts keep their
 //! checksums, so they are the same in a backup.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use coordinator_core::RecoveryCause;
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use sluice_common::id::ClusterId;
 
+use super::fold::ends;
 use super::history::{StoreHistory, look};
-use super::open::{builder, keep_private, read_meta, table};
+use super::journal::StoredRecord;
+use super::open::{builder, keep_private, read_meta};
 use super::read::StoreReader;
 use super::snapshot::text_of;
-use super::{
-    ENVIRONMENT, LOG, MARK, META, RecoveryMark, SNAPSHOT, StoreError, encoding, make_tables,
-};
+use super::tables::{ENVIRONMENT, LOG, MARK, META, RecoveryMark, SNAPSHOT, make_tables, table};
+use super::{StoreError, encoding};
 
 /// One stored text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,8 @@ impl StoreReader {
     /// # Errors
     /// If it cannot be read, or `take` fails.
     pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
-        export(self.db(), self.file(), take)
+        let unfolded = self.unfolded().all();
+        export(self.db(), self.file(), &unfolded, take)
     }
 
     /// Returns the cluster of the store.
@@ -82,20 +86,28 @@ impl StoreHistory {
     /// The same as for a running one.
     pub fn export(&self, take: PartSink<'_>) -> Result<(), ExportError> {
         let mut sink = Ok(());
-        let taken = look(self.file(), |file| match export(self.db(), file, take) {
-            Err(ExportError::Store(error)) => Err(error),
-            Err(ExportError::Sink(error)) => {
-                sink = Err(error);
-                Ok(())
+        let taken = look(self.file(), |file| {
+            match export(self.db(), file, &[], take) {
+                Err(ExportError::Store(error)) => Err(error),
+                Err(ExportError::Sink(error)) => {
+                    sink = Err(error);
+                    Ok(())
+                }
+                Ok(()) => Ok(()),
             }
-            Ok(()) => Ok(()),
         });
         taken?;
         Ok(sink?)
     }
 }
 
-fn export(db: &Database, file: &Path, take: PartSink<'_>) -> Result<(), ExportError> {
+/// Exports the tables, with the records that were not in them before.
+fn export(
+    db: &Database,
+    file: &Path,
+    unfolded: &[Arc<StoredRecord>],
+    take: PartSink<'_>,
+) -> Result<(), ExportError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let txn = db.begin_read();
     let txn = txn.map_err(|error| StoreError::opening(file, error.into()))?;
@@ -113,11 +125,28 @@ fn export(db: &Database, file: &Path, take: PartSink<'_>) -> Result<(), ExportEr
         let (seq, text) = (seq.value(), text.value());
         take(StorePart::Record { seq, text })?;
     }
+    let last = ends(&txn, file, LOG)?.map_or(0, |(_, last)| last);
+    let mut changed: BTreeMap<&str, Option<&[u8]>> = BTreeMap::new();
+    for record in unfolded.iter().filter(|record| record.seq > last) {
+        let (seq, text) = (record.seq, record.line.as_slice());
+        take(StorePart::Record { seq, text })?;
+        if let Some((key, text)) = &record.variables {
+            changed.insert(key, Some(text));
+        }
+        changed.extend(record.dropped.iter().map(|key| (key.as_str(), None)));
+    }
     let variables = table(&txn, file, ENVIRONMENT)?;
     for entry in variables.iter().map_err(opening)? {
         let (step, text) = entry.map_err(opening)?;
         let (step, text) = (step.value(), text.value());
-        take(StorePart::Variables { step, text })?;
+        if !changed.contains_key(step) {
+            take(StorePart::Variables { step, text })?;
+        }
+    }
+    for (step, text) in changed {
+        if let Some(text) = text {
+            take(StorePart::Variables { step, text })?;
+        }
     }
     Ok(())
 }

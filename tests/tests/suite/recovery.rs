@@ -339,7 +339,7 @@ fn a_lost_disk_is_made_good_from_the_keys_and_what_hosts_know() {
     site.step_is("long", "running");
     let before = site.runs("long");
     site.kill_coordinator();
-    for name in ["store.redb", "tip", "lock"] {
+    for name in ["store.redb", "journal", "tip", "lock"] {
         fs::remove_file(site.data().join(name)).unwrap();
     }
     site.admin(&["init"]);
@@ -438,7 +438,7 @@ fn parts_that_run_on_after_their_array_was_lost_are_its_parts_again_when_it_is_s
 }
 
 fn lose(data: &Path) {
-    for name in ["store.redb", "tip"] {
+    for name in ["store.redb", "journal", "tip"] {
         fs::remove_file(data.join(name)).unwrap();
     }
 }

@@ -59,7 +59,7 @@ fn what_was_appended_outlives_the_process_at_once() {
         }
         // The files as the kernel has them, as after a SIGKILL.
         let copy = tempfile::tempdir().unwrap();
-        for name in ["store.redb", "tip"] {
+        for name in ["store.redb", JOURNAL_FILE, "tip"] {
             std::fs::copy(dir.path().join(name), copy.path().join(name)).unwrap();
         }
         assert_eq!(reopen(copy.path()).state, *maker.state());

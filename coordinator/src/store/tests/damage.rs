@@ -8,7 +8,7 @@ use super::*;
 /// Makes a store of some records with a snapshot among them, whose coordinator has died.
 fn left() -> (tempfile::TempDir, State) {
     let (dir, store, state) = filled();
-    drop(store);
+    drop_folded(store);
     (dir, state)
 }
 
@@ -192,13 +192,17 @@ fn an_older_copy_of_the_store_is_refused_until_the_admin_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut maker) = begin(dir.path());
     write(&mut store, &mut maker, 0..3);
-    drop(store);
+    drop_folded(store);
     let file = dir.path().join("store.redb");
     let old = fs::read(&file).unwrap();
     let (mut store, _) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
     write(&mut store, &mut maker, 3..5);
-    drop(store);
+    drop_folded(store);
+    fs::write(&file, &old).unwrap();
+    assert_eq!(reopen(dir.path()).last_seq, 8, "the journal has the rest");
+
     fs::write(&file, old).unwrap();
+    fs::remove_file(dir.path().join(JOURNAL_FILE)).unwrap();
     let message = refusal(dir.path());
     for part in ["ends at record 6", "record 8 was committed", "remove"] {
         assert!(message.contains(part), "{part}: {message}");
@@ -221,7 +225,7 @@ fn a_damaged_witness_is_refused_by_name() {
 /// Copies a directory's files, as after a crash.
 fn copy(dir: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
-    for name in ["store.redb", "tip"] {
+    for name in ["store.redb", JOURNAL_FILE, "tip"] {
         fs::copy(dir.join(name), to.path().join(name)).unwrap();
     }
     to

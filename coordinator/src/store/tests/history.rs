@@ -157,6 +157,7 @@ fn an_older_copy_beside_a_newer_witness_is_refused() {
     drop(log);
     txn.commit().unwrap();
     drop(db);
+    fs::remove_file(dir.path().join(JOURNAL_FILE)).unwrap();
     let lost = past_refusal(dir.path());
     assert!(lost.contains("table `log` ends at record 39"), "{lost}");
 }

@@ -4,6 +4,8 @@
 use redb::{ReadableDatabase, ReadableTableMetadata};
 
 use super::*;
+use crate::store::snapshot::SNAPSHOTS_KEPT;
+use crate::store::tables::{FORMAT, SNAPSHOT_PART};
 
 /// Changes a closed store directly.
 fn change(dir: &Path, change: impl FnOnce(&redb::WriteTransaction)) {

@@ -57,6 +57,8 @@ fn the_file_is_its_users_alone_whoever_made_the_directory() {
     let file = dir.path().join("store.redb");
     let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(), 0o600);
+    let journal = fs::metadata(dir.path().join(JOURNAL_FILE)).unwrap();
+    assert_eq!(journal.permissions().mode() & 0o777, 0o600);
     // As earlier versions made it.
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     drop(Store::open(dir.path(), DEFAULT_RETENTION).unwrap());
@@ -78,8 +80,39 @@ fn a_restart_has_them_again_and_they_go_with_their_step() {
         deleted: false,
     };
     store.append(&[LogEntry { seq, at, record }]).unwrap();
-    drop(store);
+    drop_folded(store);
     assert_eq!(stored_steps(dir.path()), ["t"]);
+}
+
+/// A backup of a running coordinator, wherever its records are.
+#[test]
+fn an_export_has_them_whether_or_not_the_journal_was_full() {
+    let (_dir, mut store, maker) = filled();
+    let forgotten = LogEntry {
+        seq: store.last_seq() + 1,
+        at: Time::from_unix_millis(1020),
+        record: Record::StepForgotten {
+            step: "s".parse().unwrap(),
+            deleted: false,
+        },
+    };
+    drop(maker);
+    store.append(&[forgotten]).unwrap();
+    let exported = |store: &Store| {
+        let mut parts = Vec::new();
+        let taken = store.reader().export(&mut |part| {
+            parts.push(format!("{part:?}"));
+            Ok(())
+        });
+        taken.unwrap();
+        parts
+    };
+    let before = exported(&store);
+    let of = |step: &str| format!("Variables {{ step: {step:?}");
+    assert!(before.iter().any(|part| part.starts_with(&of("t"))));
+    assert!(!before.iter().any(|part| part.starts_with(&of("s"))));
+    store.fold(&[]).unwrap();
+    assert_eq!(exported(&store), before);
 }
 
 #[test]
@@ -102,7 +135,7 @@ fn a_step_whose_variables_are_lost_or_others_stops_the_start() {
     ];
     for (expected, spoil) in spoils {
         let (dir, store, _) = filled();
-        drop(store);
+        drop_folded(store);
         let db = Database::open(dir.path().join("store.redb")).unwrap();
         let txn = db.begin_write().unwrap();
         spoil(&mut txn.open_table(ENVIRONMENT).unwrap());
