@@ -351,6 +351,7 @@ impl Server {
         for ended in execs.into_iter().chain(self.table.ended_carvings()) {
             self.send_to_agent(&ended);
         }
+        self.table.clean_up();
         leaving?;
         self.continue_stopping(now)?;
         self.continue_upgrade();

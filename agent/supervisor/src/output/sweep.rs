@@ -69,6 +69,8 @@ pub struct OutputSweep {
     /// When the trash may be emptied again.
     trash_at: BootMillis,
     looking: Option<SweepChild>,
+    /// Attempts whose working directories are removed at the end of the turn.
+    gone: Vec<AttemptId>,
     /// Start time and number of moves to the trash. Names there never repeat, even if a supervisor keeps its
     /// pid in an upgrade.
     binned: (BootMillis, u64),
@@ -92,6 +94,7 @@ impl OutputSweep {
             trash_filled: false,
             trash_at: BootMillis(0),
             looking: None,
+            gone: Vec::new(),
             binned: (clock::boot_now(), 0),
             trouble_logged: false,
         }
@@ -207,12 +210,20 @@ impl OutputSweep {
         self.looking.is_some() || self.trash_filled || self.next_at == BootMillis(0)
     }
 
-    /// No process of an attempt is left that could use its working directory.
+    /// No process of an attempt is left that could use its working directory. [`OutputSweep::end_turn`] removes it.
     pub fn on_gone(&mut self, id: &AttemptId) {
         // The file may contain secrets.
         self.remove_part(id, ENV_FILE);
         if self.rules.keep_work == Span::ZERO {
-            self.remove_part(id, OWN_WORKDIR);
+            self.gone.push(id.clone());
+        }
+    }
+
+    /// Removes the working directories of attempts that are gone since the last turn. The host's next step waits for the
+    /// report of their ends, so that is sent before.
+    pub fn end_turn(&mut self) {
+        for id in std::mem::take(&mut self.gone) {
+            self.remove_part(&id, OWN_WORKDIR);
         }
     }
 

@@ -41,6 +41,11 @@ impl Table {
         self.take_changed_views()
     }
 
+    /// Does what need not be done before the views are sent.
+    pub fn clean_up(&mut self) {
+        self.sweep.end_turn();
+    }
+
     fn needs_tick(&self) -> bool {
         let unheard = |a: &Attempt| {
             a.freezer == FreezerState::Freezing || a.is_ended() && !self.groups.is_watched()
