@@ -6,8 +6,8 @@ use coordinator_core::{Answer, LogEntry, ReplyId, SessionId};
 use sluice_common::wire::{Command, HelloReply};
 
 /// Time that records wait for others if no message or answer depends on them: a short step starts and ends within it, and
-/// costs one commit less.
-pub(super) const RECORD_DELAY: Duration = Duration::from_millis(3);
+/// costs one commit less. A commit of the start alone would hold up the report of the end, and with it the next step.
+pub(super) const RECORD_DELAY: Duration = Duration::from_millis(10);
 
 /// A message to a session, in order.
 #[derive(Debug)]
