@@ -46,7 +46,7 @@ pub use error::StoreError;
 pub use history::{CheckedStore, HistoryError, StoreHistory};
 pub(crate) use journal::JOURNAL_FILE;
 pub use lock::DirLock;
-pub use read::{Event, ReadError, StoreReader};
+pub use read::{Event, LogPage, ReadError, StoreReader};
 pub use snapshot::{SealedSnapshot, Snapshot, SnapshotPart};
 pub use transfer::{ExportError, StoreBuilder, StorePart};
 
@@ -251,6 +251,10 @@ impl Store {
         if let Some(journal) = &mut self.journal {
             journal.rewind();
         }
+        self.keep_reserve();
+    }
+
+    fn keep_reserve(&mut self) {
         if let Some(reserve) = &mut self.reserve {
             reserve.keep();
         }
@@ -301,7 +305,9 @@ impl Store {
             snapshot::add_part(&txn, part)?;
             Ok(txn.commit()?)
         };
-        stored().map_err(|source| StoreError::commit(&self.file, source))
+        stored().map_err(|source| StoreError::commit(&self.file, source))?;
+        self.keep_reserve();
+        Ok(())
     }
 
     /// Stores a snapshot whose parts are stored, and drops the part of the log that neither a restart nor a follower of events needs.

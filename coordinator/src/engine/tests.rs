@@ -345,7 +345,7 @@ async fn waited(known: Option<Span>) -> (StepState, bool) {
     submit_with_queue_timeout(&engine, "later", 0).await;
     until_step(&engine, "later", StepState::Failed).await;
     let state = step_state(&engine, "s").await;
-    let events = log.read(0, 1000).unwrap();
+    let events = log.read(0, 1000, |_| true).unwrap().events;
     drop(log);
     engine.stop().await;
     thread.ended().await.unwrap();

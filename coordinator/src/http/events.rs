@@ -30,7 +30,7 @@ use super::error::ApiError;
 use super::followers::FollowerPermit;
 use super::page::PageBuilder;
 use super::params::{self, Params};
-use crate::store::{Event, ReadError, StoreReader};
+use crate::store::{Event, LogPage, ReadError, StoreReader};
 use kinds::EventKinds;
 use shown::shown;
 
@@ -118,7 +118,7 @@ async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u
 }
 
 async fn oldest(api: &Api) -> Result<u64, ApiError> {
-    match read(&api.0.log, 0, 1).await {
+    match read(&api.0.log, (0, 1), |_| false).await {
         Ok(_) => Ok(0),
         Err(ReadError::Gone { first }) => Ok(first - 1),
         Err(error) => Err(error.into()),
@@ -126,6 +126,7 @@ async fn oldest(api: &Api) -> Result<u64, ApiError> {
 }
 
 /// Selects records: those of one step, that name one node and are of some kinds; all if nothing is set.
+#[derive(Clone)]
 struct EventFilter {
     step: Option<StepId>,
     node: Option<NodeName>,
@@ -139,7 +140,18 @@ impl EventFilter {
         let on_node = |node| record.names(node);
         self.step.as_ref().is_none_or(of_step)
             && self.node.as_ref().is_none_or(on_node)
-            && self.kinds.as_ref().is_none_or(|kinds| kinds.have(event))
+            && self.may_take(&event.json)
+    }
+
+    /// Whether a record with this JSON can be among them: a record has each id that it names in its text.
+    fn may_take(&self, json: &str) -> bool {
+        let (step, node) = (&self.step, &self.node);
+        step.as_ref()
+            .is_none_or(|step| json.contains(step.as_str()))
+            && node
+                .as_ref()
+                .is_none_or(|node| json.contains(node.as_str()))
+            && self.kinds.as_ref().is_none_or(|kinds| kinds.have(json))
     }
 }
 
@@ -162,22 +174,32 @@ impl EventReader {
         if self.since >= last {
             return Ok((Vec::new(), 0));
         }
-        let mut events = self.read(limit).await?;
-        events.retain(|event| event.record.seq <= last);
-        let looked_at = events.len();
-        self.since = events.last().map_or(self.since, |event| event.record.seq);
+        let published = usize::try_from(last - self.since).unwrap_or(usize::MAX);
+        let LogPage {
+            mut events,
+            last,
+            looked_at,
+        } = self.read(limit.min(published)).await?;
+        self.since = last;
         events.retain(|event| self.filter.takes(event));
         self.retain_visible(&mut events).await?;
         Ok((events, looked_at))
     }
 
     /// Returns the next records, from memory if they were committed lately.
-    async fn read(&self, limit: usize) -> Result<Vec<Arc<Event>>, ReadError> {
-        if let Some(recent) = self.api.engine().log_tail().after(self.since, limit) {
-            return Ok(recent);
+    async fn read(&self, limit: usize) -> Result<LogPage, ReadError> {
+        if let Some(events) = self.api.engine().log_tail().after(self.since, limit) {
+            return Ok(LogPage {
+                last: events.last().map_or(self.since, |event| event.record.seq),
+                looked_at: events.len(),
+                events,
+            });
         }
-        let stored = read(&self.log, self.since, limit).await?;
-        Ok(stored.into_iter().map(Arc::new).collect())
+        let filter = self.filter.clone();
+        read(&self.log, (self.since, limit), move |json| {
+            filter.may_take(json)
+        })
+        .await
     }
 
     /// Removes events that the caller may not see, by the rights that he has now, because a stream may last for long.
@@ -194,9 +216,13 @@ impl EventReader {
 }
 
 /// Reads on a blocking thread, because the disk may be slow.
-async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+async fn read(
+    log: &StoreReader,
+    (since, limit): (u64, usize),
+    wanted: impl Fn(&str) -> bool + Send + 'static,
+) -> Result<LogPage, ReadError> {
     let log = log.clone();
-    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
+    let reading = tokio::task::spawn_blocking(move || log.read(since, limit, wanted));
     reading.await.expect("reading the log does not panic")
 }
 

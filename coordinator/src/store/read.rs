@@ -38,6 +38,17 @@ impl Event {
     }
 }
 
+/// A part of the log.
+#[derive(Clone, Debug, Default)]
+pub struct LogPage {
+    /// The records that were asked for.
+    pub events: Vec<Arc<Event>>,
+    /// Number of the last record that was looked at; the position before it if there was none.
+    pub last: u64,
+    /// Number of records that were looked at; 0 at the end of the log.
+    pub looked_at: usize,
+}
+
 /// Why the log cannot be read from a position.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -86,12 +97,17 @@ impl StoreReader {
         &self.file
     }
 
-    /// Returns the records after `since`, oldest first: at most `limit`, and fewer if they are large. Empty if nothing
-    /// follows `since` yet.
+    /// Looks at the records after `since`, oldest first: at most `limit`, and fewer if they are large. Those whose JSON is
+    /// not `wanted` are not parsed, which takes most of the time of a read.
     ///
     /// # Errors
     /// If the log no longer reaches back to `since`, or cannot be read.
-    pub fn read(&self, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+    pub fn read(
+        &self,
+        since: u64,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<LogPage, ReadError> {
         let failed = |source| ReadError::Store {
             file: self.file.clone(),
             source: Box::new(source),
@@ -102,10 +118,25 @@ impl StoreReader {
                 first: first.unwrap_or(0),
             });
         }
-        lines
-            .into_iter()
-            .map(|(seq, line)| self.event(seq, &line))
-            .collect()
+        let mut page = LogPage {
+            events: Vec::new(),
+            last: lines.last().map_or(since, |(seq, _)| *seq),
+            looked_at: lines.len(),
+        };
+        for (seq, line) in &lines {
+            let damaged = |source| ReadError::Damaged {
+                file: self.file.clone(),
+                seq: *seq,
+                source,
+            };
+            let json = encoding::unseal(line).map_err(damaged)?;
+            // Text that is not UTF-8 is reported as damage.
+            if str::from_utf8(json).map_or(true, &wanted) {
+                let event = event(json).map_err(|error| damaged(Corruption::Content(error)))?;
+                page.events.push(Arc::new(event));
+            }
+        }
+        Ok(page)
     }
 
     fn lines(
@@ -140,19 +171,13 @@ impl StoreReader {
         }
         Ok((first, lines))
     }
+}
 
-    fn event(&self, seq: u64, sealed: &[u8]) -> Result<Event, ReadError> {
-        let damaged = |source| ReadError::Damaged {
-            file: self.file.clone(),
-            seq,
-            source,
-        };
-        let json = encoding::unseal(sealed).map_err(damaged)?;
-        let record = serde_json::from_slice(json).map_err(|e| damaged(Corruption::Content(e)))?;
-        // The checksum was right and it parsed as JSON, so it is UTF-8.
-        let json = String::from_utf8_lossy(json).into_owned();
-        Ok(Event::new(record, json))
-    }
+fn event(json: &[u8]) -> Result<Event, serde_json::Error> {
+    let record = serde_json::from_slice(json)?;
+    // The checksum was right and it parsed as JSON, so it is UTF-8.
+    let json = String::from_utf8_lossy(json).into_owned();
+    Ok(Event::new(record, json))
 }
 
 type RawRecord = (u64, Vec<u8>);

@@ -103,13 +103,16 @@ fn snapshots_let_go_of_what_nobody_may_ask_for() {
     }
     // Kept back to the older of two snapshots, which is beyond the retention.
     let last = store.last_seq();
-    let error = reader.read(0, 1).unwrap_err();
+    let error = reader.read(0, 1, |_| true).unwrap_err();
     assert!(
         matches!(error, ReadError::Gone { first } if first == last - 9),
         "{error}"
     );
-    assert_eq!(reader.read(last - 10, 100).unwrap().len(), 10);
-    assert!(reader.read(last, 100).unwrap().is_empty());
+    assert_eq!(
+        reader.read(last - 10, 100, |_| false).unwrap().looked_at,
+        10
+    );
+    assert!(reader.read(last, 100, |_| true).unwrap().events.is_empty());
     drop((store, reader));
     assert_eq!(reopen(dir.path()).state, *maker.state());
 }
@@ -148,8 +151,8 @@ fn the_log_reads_back_in_order_as_it_was_written() {
     let reader = store.reader();
     let mut seen = Vec::new();
     loop {
-        let since = seen.last().map_or(0, |event: &Event| event.record.seq);
-        let page = reader.read(since, 7).unwrap();
+        let since = seen.last().map_or(0, |event: &Arc<Event>| event.record.seq);
+        let page = reader.read(since, 7, |_| true).unwrap().events;
         if page.is_empty() {
             break;
         }
@@ -208,7 +211,7 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     let last = store.last_seq();
     write(&mut store, &mut maker, 11..20);
     store.snapshot(maker.state()).unwrap();
-    let error = store.reader().read(0, 1).unwrap_err();
+    let error = store.reader().read(0, 1, |_| true).unwrap_err();
     assert!(
         matches!(error, ReadError::Gone { first } if first == last + 1),
         "{error}"

@@ -339,6 +339,12 @@ impl Harness {
                 let json = serde_json::to_string(&stamped).unwrap();
                 let stored: LogEntry = serde_json::from_str(&json).unwrap();
                 assert_eq!(stored, stored_form(&stamped));
+                // Whoever looks for the records of a step or a node looks at the text first.
+                let record = &stamped.record;
+                let step = record.step().map(StepId::as_str);
+                assert!(step.is_none_or(|step| json.contains(step)), "{json}");
+                let named = self.folded.nodes().keys().filter(|it| record.names(it));
+                named.for_each(|it| assert!(json.contains(it.as_str()), "{json}"));
                 self.folded.apply(&stamped).unwrap();
                 effects.records.push(stamped.record.clone());
                 self.log.push(stamped);

@@ -18,6 +18,7 @@ static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
 });
 
 /// The kinds that a caller asks for.
+#[derive(Clone)]
 pub(super) struct EventKinds(BTreeSet<&'static str>);
 
 impl EventKinds {
@@ -38,9 +39,9 @@ impl EventKinds {
         Ok(Self(kinds))
     }
 
-    /// Whether an event is of one of the kinds.
-    pub(super) fn have(&self, event: &Event) -> bool {
-        self.0.contains(of(event).as_str())
+    /// Whether an event with this JSON is of one of the kinds.
+    pub(super) fn have(&self, json: &str) -> bool {
+        self.0.contains(kind(json).as_str())
     }
 }
 
@@ -63,11 +64,15 @@ fn unknown(word: &str) -> ApiError {
 
 /// Returns the `type` of an event.
 pub(super) fn of(event: &Event) -> String {
+    kind(&event.json)
+}
+
+fn kind(json: &str) -> String {
     #[derive(Deserialize)]
     struct TypeOnly {
         r#type: String,
     }
-    let typed = serde_json::from_str(&event.json);
+    let typed = serde_json::from_str(json);
     typed.map_or_else(|_| "record".to_owned(), |typed: TypeOnly| typed.r#type)
 }
 

@@ -36,7 +36,7 @@ fn stored_steps(dir: &Path) -> Vec<String> {
 #[test]
 fn records_and_snapshots_name_variables_and_hold_no_values() {
     let (dir, store, maker) = filled();
-    let events = store.reader().read(0, 100).unwrap();
+    let events = store.reader().read(0, 100, |_| true).unwrap().events;
     assert!(events.iter().any(|event| event.json.contains("TOKEN")));
     assert!(events.iter().all(|event| !event.json.contains("planted")));
     let snapshot = serde_json::to_string(maker.state()).unwrap();
