@@ -205,8 +205,8 @@ pub(super) fn judge_file(file: &Path, mark: &TipRecord) -> Result<(), StoreError
 }
 
 /// Checks the open store, and adds what its journal has beyond it: redb's checksums detect damage of its structure, ours
-/// damage of records, and the tip missing records at the end. Together with [`judge_file`] this is the check of a start and of `sluice-coordinator check`,
-/// which opens a copy.
+/// damage of records, and the tip missing records at the end. Together with [`judge_file`] this is the check of a start
+/// and of `sluice-coordinator check`, which opens a copy.
 pub(super) fn judge(
     db: &mut Database,
     file: &Path,
