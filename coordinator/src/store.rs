@@ -161,7 +161,8 @@ impl Store {
         self.check_order(records)?;
         let stored = records.iter().map(StoredRecord::of).map(Arc::new);
         let stored: Vec<_> = stored.collect();
-        let lines = stored.iter().map(|record| record.json()).collect();
+        let lines = stored.iter().map(|record| encoding::json_of(&record.line));
+        let lines = lines.collect();
         for record in &stored {
             self.sizes.add(record.seq, record.bytes());
             self.since_snapshot += record.bytes();
@@ -237,8 +238,8 @@ impl Store {
     fn fold(&mut self, more: &[Arc<StoredRecord>]) -> Result<(), StoreError> {
         let commit = || -> Result<(), redb::Error> {
             let txn = self.db.begin_write()?;
-            let unfolded = self.unfolded.all();
-            fold(&txn, unfolded.iter().chain(more).map(|record| &**record))?;
+            fold(&txn, &self.unfolded.all())?;
+            fold(&txn, more)?;
             Ok(txn.commit()?)
         };
         commit().map_err(|source| StoreError::commit(&self.file, source))?;
@@ -334,8 +335,7 @@ impl Store {
     /// Commits a snapshot, and returns the last record that was dropped.
     fn commit_snapshot(&self, sealed: &SealedSnapshot) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
-        let unfolded = self.unfolded.all();
-        fold(&txn, unfolded.iter().map(|record| &**record))?;
+        fold(&txn, &self.unfolded.all())?;
         let dropped = {
             let oldest = snapshot::add_head(&txn, sealed)?;
             let mut log = txn.open_table(LOG)?;

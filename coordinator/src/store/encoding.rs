@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Digits of the checksum and the space after them.
-pub(super) const HEAD_BYTES: usize = 9;
+const HEAD_BYTES: usize = 9;
 
 /// Why a stored value is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,12 @@ pub(super) fn seal(value: &impl Serialize) -> Vec<u8> {
 /// The text before JSON with this checksum.
 pub(super) fn head(crc32: u32) -> Vec<u8> {
     format!("{crc32:08x} ").into_bytes()
+}
+
+/// Returns the JSON of a value that was just encoded.
+pub(super) fn json_of(line: &[u8]) -> String {
+    let json = line[HEAD_BYTES..].to_vec();
+    String::from_utf8(json).expect("JSON is UTF-8")
 }
 
 /// Checks the checksum of a stored value and returns its JSON.

@@ -36,9 +36,9 @@ impl JournalRecords {
 }
 
 /// Writes records and their variables to the tables.
-pub(super) fn fold<'a>(
+pub(super) fn fold(
     txn: &WriteTransaction,
-    records: impl Iterator<Item = &'a StoredRecord>,
+    records: &[Arc<StoredRecord>],
 ) -> Result<(), redb::Error> {
     let mut log = txn.open_table(LOG)?;
     let mut environment = txn.open_table(ENVIRONMENT)?;
@@ -77,7 +77,7 @@ pub(super) fn fold_journal(db: &Database, file: &Path, journal: &[u8]) -> Result
     }
     let folded = || -> Result<(), redb::Error> {
         let txn = db.begin_write()?;
-        fold(&txn, records.iter())?;
+        fold(&txn, &records)?;
         Ok(txn.commit()?)
     };
     folded().map_err(opening)

@@ -37,7 +37,7 @@ const SECTOR_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"sluicejl";
 
 /// Bytes before the records of a frame.
-const HEAD_BYTES: usize = 32;
+const FRAME_HEAD_BYTES: usize = 32;
 
 /// A record as it goes to the tables.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,12 +67,6 @@ impl StoredRecord {
             variables,
             dropped: entry.record.forgotten_environments(),
         }
-    }
-
-    /// Returns the JSON of the record.
-    pub(super) fn json(&self) -> String {
-        let json = self.line[encoding::HEAD_BYTES..].to_vec();
-        String::from_utf8(json).expect("JSON is UTF-8")
     }
 
     /// Bytes of the record in the log.
@@ -145,10 +139,10 @@ struct JournalFrame {
 impl JournalFrame {
     /// Encodes a frame, filled up to whole sectors.
     fn encode(records: &[Arc<StoredRecord>]) -> Vec<u8> {
-        let mut frame = vec![0; HEAD_BYTES];
+        let mut frame = vec![0; FRAME_HEAD_BYTES];
         records.iter().for_each(|record| record.write(&mut frame));
         let first = records.first().map_or(0, |record| record.seq);
-        let body = (frame.len() - HEAD_BYTES) as u64;
+        let body = (frame.len() - FRAME_HEAD_BYTES) as u64;
         frame[..8].copy_from_slice(MAGIC);
         frame[12..20].copy_from_slice(&body.to_le_bytes());
         frame[20..24].copy_from_slice(&length(records.len()));
@@ -165,7 +159,7 @@ impl JournalFrame {
         let (checksum, checked) = rest.split_first_chunk::<4>()?;
         let (body, rest) = checked.split_first_chunk::<8>()?;
         let body = usize::try_from(u64::from_le_bytes(*body)).ok()?;
-        let checked = checked.get(..(HEAD_BYTES - 12).checked_add(body)?)?;
+        let checked = checked.get(..(FRAME_HEAD_BYTES - 12).checked_add(body)?)?;
         if magic != MAGIC || crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
             return None;
         }
@@ -179,7 +173,7 @@ impl JournalFrame {
             .collect();
         Some(Self {
             records: records.filter(|records| !records.is_empty())?,
-            sectors: (HEAD_BYTES + body).div_ceil(SECTOR_BYTES),
+            sectors: (FRAME_HEAD_BYTES + body).div_ceil(SECTOR_BYTES),
         })
     }
 
@@ -193,7 +187,7 @@ impl JournalFrame {
 /// # Errors
 /// The number of a record that is missing although a later one is there. Of the frame that was written when the machine
 /// died no later one is there: nobody was told of it, and it counts as never written.
-pub(super) fn records_after(last: u64, journal: &[u8]) -> Result<Vec<StoredRecord>, u64> {
+pub(super) fn records_after(last: u64, journal: &[u8]) -> Result<Vec<Arc<StoredRecord>>, u64> {
     let mut found = Vec::new();
     let mut next = last + 1;
     let mut at = 0;
@@ -205,7 +199,7 @@ pub(super) fn records_after(last: u64, journal: &[u8]) -> Result<Vec<StoredRecor
                 seq if seq < next => {}
                 _ => {
                     next += 1;
-                    found.push(record);
+                    found.push(Arc::new(record));
                 }
             }
         }
